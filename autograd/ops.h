@@ -118,7 +118,7 @@ struct TopKeysAndRest {
 TopKeysAndRest centroid_topk(const Variable& centroids, const Variable& k, const Variable& v, int64_t top,
                              const AttentionOptions& options = {}, const Tensor& given = {});
 // Each query's own attention over its cluster's top keys, times the mass, plus the rest (ops/topk_attention.cpp;
-// equations 10 and 11). If mass and rest are undefined, they are 1 and 0.
+// equations 10 and 11).
 Variable topk_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
                         const Tensor& topk, const Variable& mass, const Variable& rest,
                         const AttentionOptions& options = {});

@@ -103,11 +103,10 @@ AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& 
                                          const Tensor& dmass, const Tensor& drest, const Tensor& dk = {},
                                          const Tensor& dv = {});
 
-// mass and rest may be undefined, both together: they are 1 and 0 then.
 Tensor topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups, const Tensor& topk,
                       const Tensor& mass, const Tensor& rest, const AttentionOptions& options);
 struct TopKAttentionGradient {
-  Tensor dq, dk, dv, dmass, drest;  // the last two are undefined if mass and rest are
+  Tensor dq, dk, dv, dmass, drest;
 };
 TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
                                               const Tensor& topk, const Tensor& mass, const AttentionOptions& options,

@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
   const MemberTask task(p, 0, blockIdx.x / column_tiles);
   if (task.first >= task.end) return;
   const Members<T> block(p, task);
-  const bool with_rest = rest && task.cluster < p.C;
+  const bool with_rest = task.cluster < p.C;
   const float mass = task.mass(p);
 
   for (int m0 = task.first; m0 < task.end; m0 += tile) {
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
                   p.D() - column);
       }
   }
-  if (!parts.deltas || column > 0) return;
+  if (column > 0) return;
   mass_gradient = block_reduce(mass_gradient, 0.0f, Sum{});
   if (threadIdx.x == 0) parts.deltas[int64_t(task.batch_head) * p.tasks() + task.number] = mass_gradient;
 }
@@ -326,7 +326,7 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
   parts.keys = workspace.take<int32_t>(round * parts.each);
   parts.order = workspace.take<int32_t>(round * parts.each);
   parts.starts = workspace.take<int32_t>(round * (size.S + 1));
-  if (dmass) parts.deltas = workspace.take<float>(batch_heads * p.tasks());
+  parts.deltas = workspace.take<float>(batch_heads * p.tasks());
 
   const bool on_mma = suits_mma(p, dout, dq, dk, dv);
   for (; parts.first_batch_head < batch_heads; parts.first_batch_head += round) {
@@ -346,7 +346,7 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
     group(stream, {parts.batch_heads, 1, parts.each, size.S}, parts.keys, parts.order, parts.starts);
     const auto sum_up = [&]<int pack> {
       const int64_t blocks = parts.batch_heads * ceil_div(size.S, sum_keys) * ceil_div(columns, 32 * pack) +
-                             (dmass ? ceil_div(parts.batch_heads * C, sum_warps) : 0);
+                             ceil_div(parts.batch_heads * C, sum_warps);
       if (blocks > 0) launch(topk_key_gradient<T, pack>, {blocks, 32 * sum_warps, 0, stream}, p, parts, dk, dv, dmass);
     };
     if (on_mma)
@@ -355,7 +355,7 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
       sum_up.template operator()<1>();
   }
   // [grad. 11] dB_j: the sum over the cluster
-  if (drest) segment_reduce<T>(stream, Segment::sum, {size.B, size.H, size.N, C}, size.M, groups, dout, drest);
+  segment_reduce<T>(stream, Segment::sum, {size.B, size.H, size.N, C}, size.M, groups, dout, drest);
 }
 
 CAIRN_GPU_TYPES(topk_attention_forward)

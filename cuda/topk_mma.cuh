@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
   T* const rest_row = block.g.data;
   const int end_of_keys = once ? keys : task.k;
   if (const int c = int(threadIdx.x) * block.q.in_chunk; c < columns) {
-    const bool there = rest && task.cluster < p.C && c < p.M();
+    const bool there = task.cluster < p.C && c < p.M();
     copy_async<16>(rest_row + c,
                    there ? rest.at(block.batch_head.batch, task.cluster, block.batch_head.head) + c : p.q.data, there);
   }
@@ -272,7 +272,6 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
         write_sums(sums, half, p.scale * mass, dq.at(block.batch_head.batch, query, block.batch_head.head), p.D());
     }
   }
-  if (!parts.deltas) return;
   mass_gradient = block_reduce(mass_gradient, 0.0f, Sum{});
   if (threadIdx.x == 0) parts.deltas[int64_t(task.batch_head) * p.tasks() + task.number] = mass_gradient;
 }

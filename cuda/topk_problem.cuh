@@ -13,7 +13,7 @@ struct TopKProblem : AttentionProblem<T> {
   int C, top;  // clusters, and top keys of each
   GroupView groups;
   const int32_t* topk;
-  const T* mass;      // null: 1
+  const T* mass;
   int task_bits = 6;  // a task has up to 2^task_bits members
 
   // Task t of cluster c of a batch_head has the number first_task(c) + t. `offsets` are those of the batch_head.
@@ -63,7 +63,7 @@ struct MemberTask {
   }
   template <class T>
   __device__ float mass(const TopKProblem<T>& p) const {
-    return k > 0 && p.mass ? float(p.mass[of_cluster]) : 1.0f;
+    return k > 0 ? float(p.mass[of_cluster]) : 1.0f;
   }
 };
 
@@ -74,7 +74,7 @@ struct Parts {
   int32_t* keys;            // [batch_heads, each]: the key of each part; -1: no part
   int32_t* order;           // [batch_heads, each]: the parts sorted by key
   int32_t* starts;          // [batch_heads, S + 1]: where the parts of a key begin in `order`
-  float* deltas = nullptr;  // [B, H, tasks]: what a task adds to dm; null: dm is not wanted
+  float* deltas = nullptr;  // [B, H, tasks]: what a task adds to dm
   int64_t each = 0;         // tasks times top keys
   int64_t first_batch_head = 0, batch_heads = 0;
 

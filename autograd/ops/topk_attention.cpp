@@ -8,17 +8,15 @@ namespace cairn {
 Variable topk_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
                         const Tensor& topk, const Variable& mass, const Variable& rest,
                         const AttentionOptions& options) {
-  const bool with_rest = rest.defined();
-  const Tensor m = mass.defined() ? mass.value() : Tensor(), b = with_rest ? rest.value() : Tensor();
-  const Tensor out = topk_attention(q.value(), k.value(), v.value(), groups, topk, m, b, options);
-  const auto gradient = [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()),
-                         mass = SavedTensor(m), groups, topk = SavedTensor(topk), options = saved_options(options),
-                         with_rest](const Tensor& g) -> Gradients {
-    auto [dq, dk, dv, dmass, drest] = topk_attention_backward(q(), k(), v(), groups, topk(), mass(), options(), g);
-    return with_rest ? Gradients{dq, dk, dv, dmass, drest} : Gradients{dq, dk, dv};
-  };
-  return with_rest ? record("topk_attention", out, {q, k, v, mass, rest}, gradient)
-                   : record("topk_attention", out, {q, k, v}, gradient);
+  const Tensor out = topk_attention(q.value(), k.value(), v.value(), groups, topk, mass.value(), rest.value(), options);
+  return record("topk_attention", out, {q, k, v, mass, rest},
+                [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()),
+                 mass = SavedTensor(mass.value()), groups, topk = SavedTensor(topk),
+                 options = saved_options(options)](const Tensor& g) -> Gradients {
+                  auto [dq, dk, dv, dmass, drest] =
+                      topk_attention_backward(q(), k(), v(), groups, topk(), mass(), options(), g);
+                  return {dq, dk, dv, dmass, drest};
+                });
 }
 
 }  // namespace cairn

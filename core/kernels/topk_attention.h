@@ -9,14 +9,14 @@ namespace cairn {
 
 CAIRN_KERNELS(
     // For query i of cluster j: a = softmax over l in top_j of scale q_i . k_l; out_i = m_j (a V_top) + rest_j.
-    // topk [B, H, C, k] (-1: no such key), mass [B, H, C], rest [B, C, H, M]; both may be null: m = 1, rest = 0.
-    // out [B, N, H, M], 0 for a query of no cluster. Dropout acts on a, by (query, key). Kernels do not read the mask:
+    // topk [B, H, C, k] (-1: no such key), mass [B, H, C], rest [B, C, H, M]. out [B, N, H, M], 0 for a query of no
+    // cluster. Dropout acts on a, by (query, key). Kernels do not read the mask:
     // top has no masked keys.
     template <class T>
     void topk_attention_forward(Stream, const AttentionOperands<T>&, int64_t C, int64_t k, GroupView,
                                 const int32_t* topk, const T* mass, HeadView<const T> rest, HeadView<T> out);
     // With g the gradient of out: dm_j = sum_i g_i . (a_i V_top); drest_j = sum_i g_i; and attention over top with the
-    // gradient m_j g_i. dmass and drest may be null. Writes all of dq, dk, dv.
+    // gradient m_j g_i. Writes all of the gradients.
     template <class T>
     void topk_attention_backward(Stream, const AttentionOperands<T>&, int64_t C, int64_t k, GroupView,
                                  const int32_t* topk, const T* mass, HeadView<const T> dout, HeadView<T> dq,

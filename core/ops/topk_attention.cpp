@@ -12,9 +12,8 @@ namespace cairn {
 static Sizes expect_topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
                                    const Tensor& topk, const Tensor& mass, const AttentionOptions& options,
                                    Operand more) {
-  const Sizes s =
-      expect_attention("topk_attention", q, k, v, options,
-                       {of_type(DType::int32, "topk", topk, "B H C T"), optional({"mass", mass, "B H C"}), more});
+  const Sizes s = expect_attention("topk_attention", q, k, v, options,
+                                   {of_type(DType::int32, "topk", topk, "B H C T"), {"mass", mass, "B H C"}, more});
   groups.check("topk_attention", {s['B'], s['H'], s['N']}, q.device());
   check(s['C'] == groups.clusters(), "topk_attention: topk is of ", s['C'], " clusters, the groups have ",
         groups.clusters());
@@ -24,13 +23,12 @@ static Sizes expect_topk_attention(const Tensor& q, const Tensor& k, const Tenso
 
 Tensor topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups, const Tensor& topk,
                       const Tensor& mass, const Tensor& rest, const AttentionOptions& options) {
-  check(mass.defined() == rest.defined(), "topk_attention: mass and rest go together");
-  const Sizes s = expect_topk_attention(q, k, v, groups, topk, mass, options, optional({"rest", rest, "B C H M"}));
+  const Sizes s = expect_topk_attention(q, k, v, groups, topk, mass, options, {"rest", rest, "B C H M"});
   Tensor out({s['B'], s['N'], s['H'], s['M']}, q.dtype(), q.device());
   CAIRN_RUN("topk_attention", q,
             topk_attention_forward<T>(stream, operands<T>(kernel_size(s, options), q, k, v, options), s['C'], s['T'],
-                                      view(groups), topk.data<int32_t>(), mass.defined() ? mass.data<T>() : nullptr,
-                                      rest.defined() ? head_view<T>(rest) : HeadView<const T>{}, head_view<T>(out)));
+                                      view(groups), topk.data<int32_t>(), mass.data<T>(), head_view<T>(rest),
+                                      head_view<T>(out)));
   return out;
 }
 
@@ -38,17 +36,13 @@ TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, 
                                               const Tensor& topk, const Tensor& mass, const AttentionOptions& options,
                                               const Tensor& dout) {
   const Sizes s = expect_topk_attention(q, k, v, groups, topk, mass, options, {"the gradient", dout, "B N H M"});
-  TopKAttentionGradient g{empty_like(q), empty_like(k), empty_like(v), {}, {}};
-  if (mass.defined()) {
-    g.dmass = empty_like(mass);
-    g.drest = Tensor({s['B'], s['C'], s['H'], s['M']}, q.dtype(), q.device());
-  }
+  TopKAttentionGradient g{empty_like(q), empty_like(k), empty_like(v), empty_like(mass),
+                          Tensor({s['B'], s['C'], s['H'], s['M']}, q.dtype(), q.device())};
   CAIRN_RUN("topk_attention", q,
             topk_attention_backward<T>(stream, operands<T>(kernel_size(s, options), q, k, v, options), s['C'], s['T'],
-                                       view(groups), topk.data<int32_t>(), mass.defined() ? mass.data<T>() : nullptr,
-                                       head_view<T>(dout), head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv),
-                                       mass.defined() ? g.dmass.mutable_data<T>() : nullptr,
-                                       mass.defined() ? head_view<T>(g.drest) : HeadView<T>{}));
+                                       view(groups), topk.data<int32_t>(), mass.data<T>(), head_view<T>(dout),
+                                       head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv),
+                                       g.dmass.mutable_data<T>(), head_view<T>(g.drest)));
   return g;
 }
 

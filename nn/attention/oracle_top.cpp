@@ -1,8 +1,9 @@
 // oracle-top-k: every query attends to the k keys with its largest scores, and to nothing else (section 4.1). It is the
-// top-k part of i-clustered, where every query is its own cluster, the mass is 1 and there is no rest.
+// top-k part of i-clustered, where every query is its own cluster, the mass is 1 and the rest is 0.
 #include <algorithm>
 
 #include "nn/attention/attention.h"
+#include "nn/attention/layout.h"
 
 namespace cairn {
 namespace {
@@ -25,7 +26,9 @@ struct OracleTop : Attention {
     const int64_t keys = std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1)));
     if (!topk.defined()) topk = centroid_topk(q.value(), k.value(), v.value(), keys, false, choice).topk;
     context.report_choice("topk", topk);
-    return topk_attention(q, k, v, singletons(q.value()), topk, {}, {}, all);
+    const int64_t B = q.size(0), N = q.size(1), H = q.size(2), M = v.size(3);
+    const Variable mass = constant(1, {B, H, N}, q), rest = constant(0, {B, N, H, M}, q);
+    return topk_attention(q, k, v, singletons(q.value()), topk, mass, rest, all);
   }
   double flops(const AttentionWork& work) const override {
     return 2 * work.length * work.head_size + work.attend(double(top));

@@ -172,7 +172,9 @@ TEST_CASE("top keys and groups from or for an operation may not change before it
   CHECK_THROWS_WITH(backward(sum(rest)), ContainsSubstring("that its gradient needs was changed"));
   for (const int which : {0, 1}) {
     const Groups groups = group(int32s({0, 1, 0, 1}).reshape({1, 1, 4}), 2);
-    const Variable y = topk_attention(x, x, x, groups, Tensor::zeros({1, 1, 2, 1}, DType::int32), {}, {});
+    const Variable some_mass(Tensor::zeros({1, 1, 2}, DType::float64)),
+        none(Tensor::zeros({1, 2, 1, 3}, DType::float64));
+    const Variable y = topk_attention(x, x, x, groups, Tensor::zeros({1, 1, 2, 1}, DType::int32), some_mass, none);
     changed(which == 0 ? groups.permutation() : groups.offsets());
     CHECK_THROWS_WITH(backward(sum(y)), "topk_attention: the groups were changed after they were made");
   }
@@ -182,6 +184,7 @@ TEST_CASE("a gradient repeats the draws of its forward pass, even after the gene
   const Tensor numbers = random_tensor({1, 8, 2, 3});
   const Groups groups = group(random_integers({1, 2, 8}, 0, 1), 2);
   const Tensor topk = int32s({0, 5, 1, 6, 2, 7, 3, 4}).reshape({1, 2, 2, 2});
+  const Variable mass(random_tensor({1, 2, 2})), rest(random_tensor({1, 2, 2, 3}));
   const auto gradient_of = [&](auto&& operation, uint64_t forward_step, uint64_t backward_step) {
     const Variable x(numbers, true);
     Generator generator(1);
@@ -199,7 +202,7 @@ TEST_CASE("a gradient repeats the draws of its forward pass, even after the gene
       {"bucket_attention", [&](const auto& x, const auto& o) { return bucket_attention(x, x, x, groups, {}, o); }},
       {"centroid_topk", [](const auto& x, const auto& o) { return centroid_topk(x, x, x, 2, o).rest; }},
       {"topk_attention",
-       [&](const auto& x, const auto& o) { return topk_attention(x, x, x, groups, topk, {}, {}, o); }},
+       [&](const auto& x, const auto& o) { return topk_attention(x, x, x, groups, topk, mass, rest, o); }},
   };
   for (const auto& [name, operation] : operations) {
     INFO(name);

@@ -109,11 +109,12 @@ TEST_CASE("groups are made by group() alone and not changed afterwards", "[check
   static_assert(!std::is_aggregate_v<Groups> && !std::is_constructible_v<Groups, Tensor, Tensor, Tensor, int64_t>);
   const Operands x;
   const Tensor topk = Tensor::zeros({1, 2, 4, 1}, DType::int32), centroids = random_tensor({1, 4, 2, 4});
+  const Tensor mass = random_tensor({1, 2, 4}), rest = random_tensor({1, 4, 2, 3});
   const std::vector<std::function<void(const Groups&)>> operations = {
       [&](const Groups& g) { segment_reduce(Segment::mean, x.q, g); },
       [&](const Groups& g) { segment_broadcast(Segment::mean, centroids, g); },
-      [&](const Groups& g) { topk_attention(x.q, x.k, x.v, g, topk, {}, {}, {}); },
-      [&](const Groups& g) { topk_attention_backward(x.q, x.k, x.v, g, topk, {}, {}, x.dout); },
+      [&](const Groups& g) { topk_attention(x.q, x.k, x.v, g, topk, mass, rest, {}); },
+      [&](const Groups& g) { topk_attention_backward(x.q, x.k, x.v, g, topk, mass, {}, x.dout); },
       [&](const Groups& g) { bucket_attention(x.q, x.k, x.v, g, {}); }};
   for (const auto& operation : operations) {
     const auto changed = [&](auto&& tensor_of) {

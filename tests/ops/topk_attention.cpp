@@ -133,9 +133,10 @@ TEST_CASE("dropout of topk_attention zeroes weights or scales them by 1 / (1 - p
   int32_t* key = test.topk.mutable_data<int32_t>();
   for (int64_t i = 0; i < test.topk.elements(); ++i) key[i] = int32_t(i % 64);  // every key is a top key
   const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
+  const Tensor rest = Tensor::zeros({s.B, 10, s.H, s.S}, DType::float64);
   check_proportion([&](double p) {  // of the weights of queries that have a cluster
-    return as_double(
-        topk_attention(test.x.q, test.x.k, identity, test.groups, test.topk, {}, {}, {.dropout = test_dropout(p)}));
+    return as_double(topk_attention(test.x.q, test.x.k, identity, test.groups, test.topk, test.mass, rest,
+                                    {.dropout = test_dropout(p)}));
   });
 }
 
@@ -144,9 +145,9 @@ TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
   const auto run = [&](const Groups& groups, const Tensor& topk, const Tensor& mass, const Tensor& rest) {
     return topk_attention(t.x.q, t.x.k, t.x.v, groups, topk, mass, rest, {});
   };
-  CHECK_ERROR(topk_attention(t.x.q, t.x.q, t.x.v, t.groups, t.topk, {}, {}, {}),
+  CHECK_ERROR(topk_attention(t.x.q, t.x.q, t.x.v, t.groups, t.topk, t.mass, t.rest, {}),
               "topk_attention: expected v of shape [2, 4, 3, M], got [2, 5, 3, 7]");
-  CHECK_ERROR(topk_attention(Tensor(), t.x.k, t.x.v, t.groups, t.topk, {}, {}, {}),
+  CHECK_ERROR(topk_attention(Tensor(), t.x.k, t.x.v, t.groups, t.topk, t.mass, t.rest, {}),
               "topk_attention: q was never given a value");
   CHECK_ERROR(run(group(Tensor::zeros({2, 3, 5}, DType::int32), 3), t.topk, t.mass, t.rest),
               "topk_attention: expected labels of shape [2, 3, 4], got [2, 3, 5]");
@@ -163,21 +164,16 @@ TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
               "topk_attention: expected mass of shape [2, 3, 3], got [3, 2, 3]");
   CHECK_ERROR(run(t.groups, t.topk, t.mass, t.rest.reshape({2, 3, 7, 3})),
               "topk_attention: expected rest of shape [2, 3, 3, 7], got [2, 3, 7, 3]");
-  CHECK_ERROR(run(t.groups, t.topk, t.mass, {}), "topk_attention: mass and rest go together");
-  CHECK_ERROR(run(t.groups, t.topk, {}, t.rest), "topk_attention: mass and rest go together");
+  CHECK_ERROR(run(t.groups, t.topk, t.mass, {}), "topk_attention: rest was never given a value");
+  CHECK_ERROR(run(t.groups, t.topk, {}, t.rest), "topk_attention: mass was never given a value");
   CHECK_ERROR(run(t.groups, t.topk, t.mass.cast(DType::float64), t.rest),
               "topk_attention: mass is float64, q is float32");
-  const Variable q(t.x.q), k(t.x.k), v(t.x.v);
-  CHECK_ERROR(topk_attention(q, k, v, t.groups, t.topk, Variable(t.mass), {}),
-              "topk_attention: mass and rest go together");
-  CHECK_ERROR(topk_attention(q, k, v, t.groups, t.topk, {}, Variable(t.rest)),
-              "topk_attention: mass and rest go together");
   CHECK_ERROR(topk_attention_backward(t.x.q, t.x.k, t.x.v, t.groups, t.topk, t.mass, {}, t.x.q),
               "topk_attention: expected the gradient of shape [2, 4, 3, 7], got [2, 4, 3, 6]");
   CHECK_ERROR(topk_attention_backward(t.x.q, t.x.k, t.x.v, t.groups, t.topk, t.mass.cast(DType::float64), {}, t.x.v),
               "topk_attention: ");
   const Tensor cuda = elsewhere({0, 4, 3, 6});
-  CHECK_ERROR(topk_attention(cuda, cuda, cuda, group(Tensor({0, 3, 4}, DType::int32), 1), t.topk, {}, {}, {}),
+  CHECK_ERROR(topk_attention(cuda, cuda, cuda, group(Tensor({0, 3, 4}, DType::int32), 1), t.topk, t.mass, t.rest, {}),
               "topk_attention: topk is on cpu, q on cuda");
 }
 
@@ -190,7 +186,6 @@ struct Split {
   int64_t C, k;
   Labels labels = Labels::random;
   double dropout = 0;
-  bool with_rest = true;
   bool same_keys = false;  // all clusters have the same top keys
 };
 
@@ -224,18 +219,21 @@ Tensor top_keys(const Split& c) {
   return Tensor::from(keys, {c.s.B, c.s.H, c.C, c.k});
 }
 
-// q, k, v, labels, top keys and, with the rest, mass and rest.
+// q, k, v, labels, top keys, mass and rest.
 Tensors operands_of(const Split& c) {
   const HeadSizes& s = c.s;
-  Tensors t = {normal({s.B, s.N, s.H, s.D}), normal({s.B, s.S, s.H, s.D}, 2), normal({s.B, s.S, s.H, s.M}, 3),
-               labels_of(c), top_keys(c)};
-  if (c.with_rest) t.insert(t.end(), {uniform({s.B, s.H, c.C}, 0, 1, 4), normal({s.B, c.C, s.H, s.M}, 5)});
-  return t;
+  return {normal({s.B, s.N, s.H, s.D}),
+          normal({s.B, s.S, s.H, s.D}, 2),
+          normal({s.B, s.S, s.H, s.M}, 3),
+          labels_of(c),
+          top_keys(c),
+          uniform({s.B, s.H, c.C}, 0, 1, 4),
+          normal({s.B, c.C, s.H, s.M}, 5)};
 }
 
 Variable forward_of(const Split& c, const Variables& t) {
-  return topk_attention(t[0], t[1], t[2], group(t[3].value(), c.C), t[4].value(), c.with_rest ? t[5] : Variable(),
-                        c.with_rest ? t[6] : Variable(), {.dropout = test_dropout(c.dropout)});
+  return topk_attention(t[0], t[1], t[2], group(t[3].value(), c.C), t[4].value(), t[5], t[6],
+                        {.dropout = test_dropout(c.dropout)});
 }
 
 // out_i = m_j (z a V_top) + rest_j, with a the softmax over the top keys of the query's cluster j.
@@ -256,7 +254,6 @@ Tensor reference_of(const Split& c, const Tensors& t) {
   weights = reference_weights(weights);
   if (c.dropout > 0) weights = product(weights, dropout_factors(s, test_dropout(c.dropout)));
   Rows4 out(from_doubles(times_values(weights, t[2]), {s.B, s.N, s.H, s.M}));
-  if (!c.with_rest) return from_doubles(out.values, out.shape);
   const auto mass = as_double(t[5]);
   const Rows4 rest(t[6]);
   weights.rows([&](int64_t b, int64_t h, int64_t i) {
@@ -274,7 +271,7 @@ OPERATION("topk_attention") {
   op.backward_reads = {0, 1, 2, 3, 4, 5};
   const auto add = [&](const Split& c, Form form = Form::usual) -> Case& {
     Case& test = op.add(concat(c.s, " k ", c.k, " C ", c.C, " labels ", int(c.labels), " dropout ", c.dropout,
-                               c.with_rest ? "" : " without rest", c.same_keys ? ", the same keys" : ""),
+                               c.same_keys ? ", the same keys" : ""),
                         operands_of(c));
     test.form = form;
     test.forward = [c](const Variables& t) { return Variables{forward_of(c, t)}; };
@@ -291,42 +288,40 @@ OPERATION("topk_attention") {
                              {2, 2, 3, 4, 0, 2},
                              {2, 2, 3, 4, 2, 0},
                              {2, 2, 3, 4, 0, 0},
-                             {3, 2, 5, 7, 4, 6}})
-    for (const bool with_rest : {false, true}) {
-      add({s, 1, 1, Labels::random, 0, with_rest});
-      add({s, 3, 4, Labels::random, 0.3, with_rest});
-    }
-  add({{2, 2, 3, 4, 5, 6}, 0, 4, Labels::random, 0, true});
+                             {3, 2, 5, 7, 4, 6}}) {
+    add({s, 1, 1});
+    add({s, 3, 4, Labels::random, 0.3});
+  }
+  add({{2, 2, 3, 4, 5, 6}, 0, 4});
   for (const Labels labels : {Labels::random, Labels::one_huge, Labels::few_used})
     for (const double dropout : {0.0, 0.3})
-      for (const int64_t k : {1, 7, 32, 33, 100}) add({{2, 2, 151, 131, 5, 3}, 13, k, labels, dropout, dropout > 0});
+      for (const int64_t k : {1, 7, 32, 33, 100}) add({{2, 2, 151, 131, 5, 3}, 13, k, labels, dropout});
   // Wide rows, and columns of several blocks.
   for (const auto& [D, M] :
        {std::pair{32, 64}, {64, 32}, {64, 64}, {128, 64}, {64, 128}, {66, 130}, {128, 128}, {5, 200}})
-    for (const int64_t k : {9, 41}) add({{1, 2, 40, 70, D, M}, 3, k, Labels::random, 0.2, true});
+    for (const int64_t k : {9, 41}) add({{1, 2, 40, 70, D, M}, 3, k, Labels::random, 0.2});
   // More workspace than one round has: a round for each head.
-  add({{1, 2, 20, 130, 2, 128}, 1100, 128, Labels::random, 0, true});
-  add({{1, 2, 20, 130, 8, 128}, 1100, 128, Labels::random, 0, true});
-  add({{2, 2, 151, 131, 8, 16}, 13, 33, Labels::random, 0.3, true}, Form::older);
+  add({{1, 2, 20, 130, 2, 128}, 1100, 128});
+  add({{1, 2, 20, 130, 8, 128}, 1100, 128});
+  add({{2, 2, 151, 131, 8, 16}, 13, 33, Labels::random, 0.3}, Form::older);
   for (const Form form : every_form) {
     // What tensor cores take: several tiles of members and of keys.
     for (const Labels labels : {Labels::random, Labels::one_huge, Labels::few_used})
       for (const int64_t k : {7, 32, 33, 100})
         if (k < 100 || labels == Labels::one_huge)
-          add({{2, 2, 151, 131, 8, 16}, 13, k, labels, k > 32 ? 0.3 : 0, labels != Labels::few_used}, form);
+          add({{2, 2, 151, 131, 8, 16}, 13, k, labels, k > 32 ? 0.3 : 0}, form);
     for (const int64_t k : {5, 16, 17, 40}) {
-      add({{1, 2, 40, 70, 72, 128}, 3, k, Labels::random, 0.2, true}, form);
-      add({{1, 2, 70, 33, 64, 40}, 1, k, Labels::one, 0, true}, form);
+      add({{1, 2, 40, 70, 72, 128}, 3, k, Labels::random, 0.2}, form);
+      add({{1, 2, 70, 33, 64, 40}, 1, k, Labels::one, 0}, form);
     }
-    add({{2, 2, 3, 4, 8, 8}, 2, 9, Labels::random, 0, true}, form);
+    add({{2, 2, 3, 4, 8, 8}, 2, 9}, form);
     // Each query a cluster of its own, as in oracle-top.
-    for (const int64_t k : {8, 35}) add({{2, 2, 67, 131, 24, 8}, 67, k, Labels::own, 0.1, false}, form);
+    for (const int64_t k : {8, 35}) add({{2, 2, 67, 131, 24, 8}, 67, k, Labels::own, 0.1}, form);
     // Keys that more clusters have than one warp sums up by itself.
-    for (const int64_t k : {8, 35}) add({{1, 2, 67, 131, 72, 64}, 67, k, Labels::own, 0, true, true}, form);
+    for (const int64_t k : {8, 35}) add({{1, 2, 67, 131, 72, 64}, 67, k, Labels::own, 0, true}, form);
   }
-  for (const int64_t D : {8, 3})
-    add({{1, 2, 33000, 40, D, 8}, 2, 5, Labels::random, 0, true});  // tasks of several tiles
-  add({{2, 2, 67, 131, 11, 7}, 67, 35, Labels::own, 0.1, false});
+  for (const int64_t D : {8, 3}) add({{1, 2, 33000, 40, D, 8}, 2, 5});  // tasks of several tiles
+  add({{2, 2, 67, 131, 11, 7}, 67, 35, Labels::own, 0.1});
 }
 
 #if CAIRN_HAS_CUDA
@@ -341,7 +336,7 @@ static std::vector<float> results(Form form, DType dtype, const std::vector<int3
     all.insert(all.end(), values.begin(), values.end());
   };
   for (const Split& c : {Split{{1, 2, 150, 67, 16, 16}, 5, 40, Labels::random, 0.2},
-                         Split{{1, 2, 67, 40, 16, 16}, 67, 20, Labels::own, 0.2, true, true}}) {
+                         Split{{1, 2, 67, 40, 16, 16}, 67, 20, Labels::own, 0.2, true}}) {
     Variables in;
     Tensors operands = operands_of(c);
     int32_t* const topk = operands[4].mutable_data<int32_t>();
