@@ -1,5 +1,5 @@
 // columns [rows]: the column of the largest number of each row of x [rows, cols], float32 or bfloat16. Of equal numbers
-// the first column counts; a NaN is larger than any number. -1 for rows beyond their batch element's length.
+// the first column counts; a NaN is larger than any number.
 //
 // Launch. A warp takes a row, four rows a block; a lane takes elements lane, lane + 32, ... Then the lanes compare
 // their largest elements.
@@ -24,8 +24,7 @@ struct RowMaximum {
 };
 
 template <class T>
-__global__ void __launch_bounds__(row_threads<32>)
-    find_largest(RowsOfPositions size, const T* x, const int32_t* lengths, int32_t* columns) {
+__global__ void __launch_bounds__(row_threads<32>) find_largest(Rows size, const T* x, int32_t* columns) {
   each_row<32>(size.rows, [&](int64_t row) {
     RowMaximum best;
     for (int64_t c = row_lane<32>(); c < size.cols; c += 32) best.see(float(x[row * size.cols + c]), int32_t(c));
@@ -34,16 +33,16 @@ __global__ void __launch_bounds__(row_threads<32>)
       const int32_t column = __shfl_xor_sync(full_warp, best.column, distance);
       if (column != INT32_MAX) best.see(value, column);
     }
-    if (row_lane<32>() == 0) columns[row] = size.valid(lengths, row) ? best.column : -1;
+    if (row_lane<32>() == 0) columns[row] = best.column;
   });
 }
 
 }  // namespace
 
 template <class T>
-void argmax(Stream stream, RowsOfPositions size, const T* x, const int32_t* lengths, int32_t* columns) {
+void argmax(Stream stream, Rows size, const T* x, int32_t* columns) {
   if (size.rows == 0) return;
-  launch(find_largest<T>, over_rows<32>(stream, size.rows), size, x, lengths, columns);
+  launch(find_largest<T>, over_rows<32>(stream, size.rows), size, x, columns);
 }
 
 CAIRN_GPU_TYPES(argmax)

@@ -17,13 +17,11 @@ static int32_t first_where(const T* row, int64_t cols, F holds) {
 }
 
 template <class T>
-void argmax(Stream, RowsOfPositions size, const T* x, const int32_t* lengths, int32_t* columns) {
+void argmax(Stream, Rows size, const T* x, int32_t* columns) {
   const int64_t cols = size.cols;
   parallel_for(size.rows, rows_a_task(cols), [=](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const T* row = x + r * cols;
-      columns[r] = -1;
-      if (!size.valid(lengths, r)) continue;
       columns[r] = first_where(row, cols, [](T value) { return value != value; });
       if (columns[r] != INT32_MAX) continue;
       columns[r] = first_where(row, cols, [largest = maximum(row, cols)](T value) { return value == largest; });
