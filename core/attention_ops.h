@@ -4,7 +4,6 @@
 #include "core/kernels/attention.h"
 #include "core/kernels/bucket_attention.h"
 #include "core/kernels/group.h"
-#include "core/kernels/hash_buckets.h"
 #include "core/kernels/hash_codes.h"
 #include "core/kernels/segment_mean.h"
 #include "core/ops.h"

@@ -17,7 +17,7 @@
 // Traffic: e D bytes a query for every 64 columns, mostly from the L2 cache, and 4 written; the rotation once for each
 // block. Floor: e D + 4 R a query. Bound by arithmetic: R D c multiply-adds a query. c grows with N, so this is the
 // part of lsh attention that is not linear in N.
-#include "core/kernels/hash_buckets.h"
+#include "core/kernels/hash_codes.h"
 
 #include "cuda/projections.cuh"
 

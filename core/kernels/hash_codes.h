@@ -1,5 +1,12 @@
 #pragma once
-// Locality-sensitive hashing by the signs of random projections (Charikar 2002; the paper's section 3.2.2, step 1).
+// Locality-sensitive hashing by random projections: vectors of similar direction often have similar hashes.
+//   codes    the signs of the projections (Charikar 2002; the paper's section 3.2.2, step 1)
+//   buckets  the index of the largest of the projections and their negatives (Andoni et al. 2015; Reformer, Kitaev et
+//            al. 2020, section 2); vectors of opposite direction never share one
+// On every device a projection is one chain of fused multiply-adds over d = 0 .. D-1 in float32, so the same q get the
+// same hashes everywhere.
+#include <cmath>
+
 #include "core/dispatch.h"
 #include "core/kernels/head_view.h"
 
@@ -11,10 +18,47 @@ struct HashSize {
   int bits = 0;
 };
 
+// The number of buckets: `given`, or if that is 0, the number of chunks, rounded up to an even number.
+struct BucketCount {
+  int64_t given = 0, chunk = 32;
+
+  // For n queries; even, at least 2.
+  CAIRN_HD int64_t operator()(int64_t n) const {
+    if (given > 0) return given;
+    const int64_t chunks = n / chunk + (n % chunk > 0);
+    return chunks > 2 ? chunks + chunks % 2 : 2;
+  }
+};
+
+struct BucketSize {
+  int64_t B = 0, H = 0, N = 0, D = 0;
+  int64_t rounds = 1;
+  int64_t columns = 1;  // of a rotation: at least count(N) / 2
+  BucketCount count{};
+};
+
+// The largest of the numbers seen so far, in any order, and its index; of equal ones the lowest. NaNs are skipped; if
+// all are NaN, the index is 0.
+struct LargestProjection {
+  float value = -INFINITY;
+  int32_t index = 0;
+
+  CAIRN_HD void see(float x, int32_t i) {
+    if (x > value || (x == value && i < index)) value = x, index = i;
+  }
+};
+
 CAIRN_KERNELS(
+    // rotations [rounds, columns, D], normal. Element [round, column, d] is number (round, column, d) of the draw, so
+    // it does not depend on how many rounds and columns there are. (The planes of hash_codes are one round of them.)
+    void random_rotations(Stream, int64_t rounds, int64_t columns, int64_t D, Draw, float* rotations);
     // planes [bits, D + 1]: row j is p_j, then the threshold t_j. Bit j of codes [B, H, N] is 1 where q . p_j > t_j; a
-    // NaN gives 0. On every device the product is one chain of fused multiply-adds over d = 0 .. D-1 in float32, so the
-    // same q get the same codes everywhere.
-    template <class T> void hash_codes(Stream, HashSize, HeadView<const T> q, const float* planes, uint64_t* codes);)
+    // NaN gives 0.
+    template <class T> void hash_codes(Stream, HashSize, HeadView<const T> q, const float* planes, uint64_t* codes);
+    // buckets [B, H, rounds, N]. With n valid queries (`lengths` [B]; null: N), c = count(n) / 2 and y_j = q . r_j for
+    // the first c columns r_j of a round's rotation: the argmax of (y_0 .. y_{c-1}, -y_0 .. -y_{c-1}), the lowest index
+    // of equal ones; -1 beyond n.
+    template <class T> void hash_buckets(Stream, BucketSize, HeadView<const T> q, const int32_t* lengths,
+                                         const float* rotations, int32_t* buckets);)
 
 }  // namespace cairn

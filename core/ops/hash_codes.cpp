@@ -7,6 +7,17 @@
 
 namespace cairn {
 
+Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, Draw draw, Device device) {
+  check<UsageError>(rounds >= 1, "random_rotations: rounds = ", rounds, ", expected at least 1");
+  check<UsageError>(columns >= 1, "random_rotations: columns = ", columns, ", expected at least 1");
+  Tensor rotations({rounds, columns, D}, DType::float32, device);
+  if (D == 0) return rotations;
+  CAIRN_DISPATCH(
+      "random_rotations", float, rotations,
+      random_rotations(current_stream(device), rounds, columns, D, draw.for_kernel(), rotations.mutable_data<float>()));
+  return rotations;
+}
+
 Tensor random_planes(int bits, int64_t D, bool bias, Draw draw, Device device) {
   check_bits("random_planes", bits);
   check(D >= 0 && D <= INT32_MAX, "random_planes: D = ", D, ", expected 0 to ", INT32_MAX);
@@ -24,6 +35,24 @@ Tensor hash_codes(const Tensor& q, const Tensor& planes) {
   CAIRN_RUN("hash_codes", q,
             hash_codes<T>(stream, size, head_view<T>(q), planes.data<float>(), codes.mutable_data<uint64_t>()));
   return codes;
+}
+
+Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count) {
+  const Sizes s = expect("hash_buckets", {{"q", q, "B N H D"},
+                                          of_type(DType::float32, "rotations", rotations, "R C D"),
+                                          optional(of_type(DType::int32, "lengths", lengths, "B"))});
+  check<UsageError>(count.given >= 0 && count.given <= INT32_MAX && count.given % 2 == 0, "hash_buckets: ", count.given,
+                    " buckets, expected an even number below 2^31");
+  check<UsageError>(count.chunk >= 1, "hash_buckets: chunk = ", count.chunk, ", expected at least 1");
+  check(s['C'] >= count(s['N']) / 2, "hash_buckets: expected rotations [rounds, ", count(s['N']) / 2, " or more, ",
+        s['D'], "], got ", rotations.shape());
+  const BucketSize size{s['B'], s['H'], s['N'], s['D'], s['R'], s['C'], count};
+  check_values("hash_buckets", "lengths", lengths, 0, size.N);
+  Tensor buckets({size.B, size.H, size.rounds, size.N}, DType::int32, q.device());
+  CAIRN_RUN("hash_buckets", q,
+            hash_buckets<T>(stream, size, head_view<T>(q), lengths.defined() ? lengths.data<int32_t>() : nullptr,
+                            rotations.data<float>(), buckets.mutable_data<int32_t>()));
+  return buckets;
 }
 
 }  // namespace cairn

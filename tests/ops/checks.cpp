@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/kernels/hash_buckets.h"
+#include "core/kernels/hash_codes.h"
 #include "core/workspace.h"
 #include "nn/attention/multi_head.h"
 #include "tests/ops/ops_test.h"
