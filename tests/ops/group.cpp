@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "tests/ops/operation.h"
 
 OPERATION("group") {
@@ -98,21 +96,6 @@ TEST_CASE("without lengths, all positions have a label", "[position_labels]") {
   CHECK(arange(0, Device::cpu).shape() == Shape{0});
   CHECK(within(int32s({1, 0}), 2).to_vector<bool>() == std::vector<bool>{true, false, false, false});
   CHECK_ERROR(within(int32s({3}), 2), "within: lengths[0] is 3, expected 0 to 2");
-}
-
-TEST_CASE("position groups are consecutive, and their sizes differ by one at most", "[position_labels]") {
-  for (const int64_t n : {13, 64, 100})
-    for (const int64_t C : {1, 4, 7, 13}) {
-      const auto labels = position_labels({1, 1, n}, {}, C, false, Device::cpu).to_vector<int32_t>();
-      std::vector<int64_t> sizes(size_t(C), 0);
-      for (int64_t i = 0; i < n; ++i) {
-        ++sizes[size_t(labels[size_t(i)])];
-        if (i > 0) CHECK(labels[size_t(i)] - labels[size_t(i - 1)] <= 1);
-      }
-      const auto [minimum, maximum] = std::minmax_element(sizes.begin(), sizes.end());
-      CHECK(*minimum >= 1);
-      CHECK(*maximum - *minimum <= 1);
-    }
 }
 
 TEST_CASE("position labels of more groups than there are queries, and of very many", "[position_labels]") {

@@ -43,11 +43,6 @@ inline double difference(const Tensor& a, const Tensor& b) {
 
 inline double tolerance_of(DType dtype) { return dtype == DType::float32 ? tolerance::float32 : tolerance::float64; }
 
-// Shapes of rows that find mistakes: none, one, odd ones, more than a vector, more than a thread's share.
-inline std::vector<Shape> odd_shapes() {
-  return {{0, 3}, {1, 1}, {3, 0}, {7}, {2, 3, 5}, {5, 17}, {67, 131}, {2, 20011}};
-}
-
 inline std::vector<Device> every_device() {
 #if CAIRN_HAS_CUDA
   return {Device::cpu, Device::cuda};
