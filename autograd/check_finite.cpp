@@ -1,11 +1,11 @@
 #include "autograd/check_finite.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 
 #include "autograd/tape.h"
-#include "core/dispatch.h"
 
 namespace cairn {
 namespace {
@@ -15,20 +15,14 @@ thread_local CheckFinite* living = nullptr;
 // The first element that is not finite, as "element [0, 3] is NaN"; empty if all are finite.
 std::string fault_of(const Tensor& x) {
   if (!x.defined() || !is_floating(x.dtype())) return "";
-  const Tensor host = x.to(Device::cpu);
-  return visit_floating(x.dtype(), "check_finite", [&]<class T>(T) -> std::string {
-    const T* data = host.data<T>();
-    for (int64_t i = 0; i < host.elements(); ++i) {
-      const double element = double(Accum<T>(data[i]));
-      if (std::isfinite(element)) continue;
-      std::vector<int64_t> index;
-      int64_t rest = i;
-      for (int axis = host.rank(); axis-- > 0; rest /= host.size(axis))
-        index.insert(index.begin(), rest % host.size(axis));
-      return concat("element ", Shape(index.begin(), index.end()), " is ", std::isnan(element) ? "NaN" : "infinite");
-    }
-    return "";
-  });
+  const std::vector<double> elements = x.to(Device::cpu).cast(DType::float64).to_vector<double>();
+  const auto fault =
+      std::find_if_not(elements.begin(), elements.end(), [](double value) { return std::isfinite(value); });
+  if (fault == elements.end()) return "";
+  Shape index = x.shape();
+  int64_t rest = fault - elements.begin();
+  for (int axis = x.rank() - 1; axis >= 0; rest /= x.size(axis--)) index = index.with(axis, rest % x.size(axis));
+  return concat("element ", index, " is ", std::isnan(*fault) ? "NaN" : "infinite");
 }
 
 std::string place(const char* operation, const std::string& module) {

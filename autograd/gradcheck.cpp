@@ -7,8 +7,9 @@
 
 namespace cairn {
 
-GradientCheck check_gradient(const std::function<Variable(const std::vector<Variable>&)>& f, std::vector<Tensor> inputs,
-                             double step) {
+GradientCheck check_gradient(const std::function<Variable(const std::vector<Variable>&)>& f,
+                             std::vector<Tensor> inputs) {
+  constexpr double step = 1e-5;
   std::vector<Variable> variables;
   for (const Tensor& input : inputs) {
     check(input.dtype() == DType::float64, "check_gradient: expected float64 inputs, got ", name(input.dtype()));

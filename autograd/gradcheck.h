@@ -15,7 +15,7 @@ struct GradientCheck {
 
 // f maps float64 variables to one variable of any shape, and must be the same function at every call, draws included.
 // The loss is the sum of its output times fixed random weights, so every element of the Jacobian takes part.
-GradientCheck check_gradient(const std::function<Variable(const std::vector<Variable>&)>& f, std::vector<Tensor> inputs,
-                             double step = 1e-5);
+GradientCheck check_gradient(const std::function<Variable(const std::vector<Variable>&)>& f,
+                             std::vector<Tensor> inputs);
 
 }  // namespace cairn

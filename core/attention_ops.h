@@ -20,8 +20,6 @@ struct AttentionMask {
 
   // For self-attention over padded sequences of these lengths, int32 [B].
   static AttentionMask padded(const Tensor& lengths) { return {.query_lengths = lengths, .key_lengths = lengths}; }
-  // Does it hide keys within the lengths?
-  bool elementwise() const { return allowed.defined() || causal || !pattern.all(); }
   // The mask of centroids over the keys: a centroid has no position, so only the keys' lengths remain.
   AttentionMask key_lengths_only() const { return {.key_lengths = key_lengths}; }
 };

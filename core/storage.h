@@ -19,7 +19,6 @@ class Storage {
 
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
-  Device device() const { return device_; }
 
   // Rises with every change, so that an operation that saved this memory notices changes.
   uint64_t version() const { return version_; }

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "autograd/ops.h"
+#include "core/ops/checks.h"
 
 namespace cairn {
 
@@ -43,23 +44,15 @@ Variable mean(const Variable& x) { return mean(x, all_axes(x)); }
 // The axes are moved to the end and merged; argmax finds the first largest element there.
 Variable max(const Variable& x, const Axes& axes, bool keep) {
   const Shape with_ones = kept(x.shape(), axes);
-  Axes order, last;
-  Shape matrix;
-  int64_t columns = 1;
-  for (int axis = 0; axis < x.shape().rank(); ++axis) {
-    const auto is_this = [&](int given) { return x.shape().normalize(given) == axis; };
-    if (std::any_of(axes.begin(), axes.end(), is_this)) {
-      last.push_back(axis);
-      columns *= x.size(axis);
-    } else {
-      order.push_back(axis);
-      matrix.push_back(x.size(axis));
-    }
-  }
-  check(last.size() == axes.size(), "max: an axis of ", x.shape(), " is given twice");
-  order.insert(order.end(), last.begin(), last.end());
-  matrix.push_back(columns);
-  const Variable rows = reshape(std::is_sorted(order.begin(), order.end()) ? x : permute(x, order), matrix);
+  Axes order = all_axes(x);
+  const auto last = std::stable_partition(order.begin(), order.end(), [&](int axis) {
+    return std::none_of(axes.begin(), axes.end(), [&](int given) { return x.shape().normalize(given) == axis; });
+  });
+  check(size_t(order.end() - last) == axes.size(), "max: an axis of ", x.shape(), " is given twice");
+  const Variable ordered = std::is_sorted(order.begin(), order.end()) ? x : permute(x, order);
+  const auto sizes = ordered.shape().begin(), merged = sizes + (last - order.begin());
+  const Variable rows =
+      reshape(ordered, appended(Shape(sizes, merged), Shape(merged, ordered.shape().end()).elements()));
   const Variable y = gather_columns(rows, argmax(rows.value()));
   return keep ? reshape(y, with_ones) : y;
 }

@@ -44,12 +44,9 @@ Variable stack(const std::vector<Variable>& parts, int axis) {
   for (const Variable& part : parts) {
     check(axis >= -part.shape().rank() - 1 && axis <= part.shape().rank(), "stack: axis ", axis, " out of range for ",
           part.shape());
-    const int at = axis < 0 ? axis + part.shape().rank() + 1 : axis;
-    Shape shape;
-    for (int i = 0; i < at; ++i) shape.push_back(part.size(i));
-    shape.push_back(1);
-    for (int i = at; i < part.shape().rank(); ++i) shape.push_back(part.size(i));
-    slices.push_back(reshape(part, shape));
+    std::vector<int64_t> sizes(part.shape().begin(), part.shape().end());
+    sizes.insert(axis < 0 ? sizes.end() + (axis + 1) : sizes.begin() + axis, 1);
+    slices.push_back(reshape(part, Shape(sizes.begin(), sizes.end())));
   }
   return concat(slices, axis);
 }

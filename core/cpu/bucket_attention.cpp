@@ -56,14 +56,6 @@ struct BucketProblem : AttentionOperands<T> {
           parallel_tasks(std::min(some, batch_heads() - batch_head) * tasks_a_head,
                          [&](int64_t task) { f(batch_head + task / tasks_a_head, round, task % tasks_a_head, pass); });
   }
-  // Calls f(batch_head, i) for all queries, in the order of memory.
-  template <class F>
-  void each_query(F&& f) const {
-    parallel_for(size.B * size.N, 64, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row)
-        for (int64_t h = 0; h < size.H; ++h) f(row / size.N * size.H + h, row % size.N);
-    });
-  }
 };
 
 // The chunks of a task, gathered. Its keys are the chunk before the first one, then its queries: query i is key
@@ -242,18 +234,17 @@ void bucket_attention_forward(Stream, const AttentionOperands<T>& in, BucketRoun
                               Accum<T>* logsumexp) {
   Workspace workspace(Device::cpu);
   const BucketProblem<T> p(in, rounds, workspace);
-  const int64_t H = in.size.H, N = in.size.N, M = in.size.M;
+  const int64_t N = in.size.N, M = in.size.M;
   constexpr T none = -std::numeric_limits<T>::infinity();
   std::fill_n(logsumexp, p.batch_heads() * N, none);
   p.each_task(1, [&](int64_t batch_head, int64_t round, int64_t task, int64_t) {
     attend(Task<T>(p, batch_head, round, task), out, logsumexp);
   });
   // A query that sees no other key sees itself.
-  p.each_query([&](int64_t batch_head, int64_t i) {
-    if (logsumexp[batch_head * N + i] != none) return;
-    const int64_t b = batch_head / H, h = batch_head % H;
+  each_query(in.size, [&](int64_t row, int64_t b, int64_t i, int64_t h) {
+    if (logsumexp[row] != none) return;
     std::fill_n(out.at(b, i, h), M, T(0));
-    if (p.visible(batch_head, i, i)) add_scaled(out.at(b, i, h), M, p.factor(batch_head, i, i), in.v.at(b, i, h));
+    if (p.visible(row / N, i, i)) add_scaled(out.at(b, i, h), M, p.factor(row / N, i, i), in.v.at(b, i, h));
   });
 }
 
@@ -263,16 +254,15 @@ void bucket_attention_backward(Stream, const AttentionOperands<T>& in, BucketRou
                                HeadView<T> dv) {
   Workspace workspace(Device::cpu);
   const BucketProblem<T> p(in, rounds, workspace);
-  const int64_t H = in.size.H, N = in.size.N, D = in.size.D, M = in.size.M;
+  const int64_t N = in.size.N, D = in.size.D, M = in.size.M;
   T* const delta = workspace.take<T>(p.batch_heads() * N);  // the sum over keys of A dA is g . out, dropout or not
-  p.each_query([&](int64_t batch_head, int64_t i) {
-    const int64_t b = batch_head / H, h = batch_head % H, row = batch_head * N + i;
+  each_query(in.size, [&](int64_t row, int64_t b, int64_t i, int64_t h) {
     delta[row] = dot(out.at(b, i, h), dout.at(b, i, h), M);
     std::fill_n(dq.at(b, i, h), D, T(0));
     std::fill_n(dk.at(b, i, h), D, T(0));
     std::fill_n(dv.at(b, i, h), M, T(0));
-    if (logsumexp[row] == -std::numeric_limits<T>::infinity() && p.visible(batch_head, i, i))  // out_i = z v_i
-      add_scaled(dv.at(b, i, h), M, p.factor(batch_head, i, i), dout.at(b, i, h));
+    if (logsumexp[row] == -std::numeric_limits<T>::infinity() && p.visible(row / N, i, i))  // out_i = z v_i
+      add_scaled(dv.at(b, i, h), M, p.factor(row / N, i, i), dout.at(b, i, h));
   });
   p.each_task(3, [&](int64_t batch_head, int64_t round, int64_t task, int64_t pass) {
     const Chunks all = rounds.chunks(rounds.row(batch_head, round));
