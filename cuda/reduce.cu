@@ -1,12 +1,13 @@
 // Sums over the middle axis of [outer, n, inner], float32 or bfloat16. They are in float32, in an order that depends on
-// the shape alone.
+// the shape alone. And argmax: the column of the largest number of each row of x [rows, cols].
 //
 // Launch. A pass cuts the axis into chunks and sums up each: [outer, n, inner] -> [outer, chunks, inner]. Passes follow
 // until there is one chunk. Between passes, results are float32.
 //   sum_rows  (inner = 1) a warp takes an axis of up to 1024 elements. A block of 256 threads takes a chunk of up to
 //             16384 elements of a longer one. A thread takes every 32nd or 256th element.
 //   sum_chunks_of_columns (inner > 1; reduce.cuh) a block takes 32 columns of a chunk of up to 512 rows
-// Traffic: each element is read once, the floor; the passes after the first add 1/512 or less. Bound by memory.
+//   find_largest  a warp takes a row; then its lanes compare their largest elements
+// Traffic: each element is read once, the floor; the passes of sums after the first add 1/512 or less. Bound by memory.
 #include "core/kernels/reduce.h"
 
 #include "cuda/reduce.cuh"
@@ -41,6 +42,32 @@ void sum_all(Stream stream, int64_t rows, int64_t n, const From* x, To* y) {
   sum_all(stream, rows, chunks, static_cast<const float*>(partial), y);
 }
 
+// The largest of some numbers, seen in any order.
+struct RowMaximum {
+  float value = 0;
+  int32_t column = INT32_MAX;  // nothing seen
+
+  __device__ void see(float x, int32_t at) {
+    const bool x_nan = x != x, value_nan = value != value;
+    const bool larger = x_nan != value_nan ? x_nan : x > value, equal = x_nan ? value_nan : x == value;
+    if (column == INT32_MAX || larger || (equal && at < column)) value = x, column = at;
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(row_threads<32>) find_largest(Rows size, const T* x, int32_t* columns) {
+  each_row<32>(size.rows, [&](int64_t row) {
+    RowMaximum best;
+    for (int64_t c = row_lane<32>(); c < size.cols; c += 32) best.see(float(x[row * size.cols + c]), int32_t(c));
+    for (int distance = 16; distance > 0; distance /= 2) {
+      const float value = __shfl_xor_sync(full_warp, best.value, distance);
+      const int32_t column = __shfl_xor_sync(full_warp, best.column, distance);
+      if (column != INT32_MAX) best.see(value, column);
+    }
+    if (row_lane<32>() == 0) columns[row] = best.column;
+  });
+}
+
 }  // namespace
 
 template <class T>
@@ -52,6 +79,13 @@ void sum(Stream stream, Reduction size, const T* x, T* y) {
     sum_columns(stream, size, Elements<T>{x, size.n, size.inner}, y);
 }
 
+template <class T>
+void argmax(Stream stream, Rows size, const T* x, int32_t* columns) {
+  if (size.rows == 0) return;
+  launch(find_largest<T>, over_rows<32>(stream, size.rows), size, x, columns);
+}
+
 CAIRN_GPU_TYPES(sum)
+CAIRN_GPU_TYPES(argmax)
 
 }  // namespace cairn::gpu
