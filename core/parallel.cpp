@@ -1,4 +1,4 @@
-// A pool of threads that take chunks from a counter. Unlike the barrier of an OpenMP loop, the end of a loop waits only
+// A pool of threads that take tasks from a counter. Unlike the barrier of an OpenMP loop, the end of a loop waits only
 // for threads that took part in it. A thread that the system did not run in time costs nothing: on a shared machine,
 // such waits make loops many times slower.
 #include "core/parallel.h"
@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -53,9 +54,8 @@ void wait_while_equal(const std::atomic<uint32_t>& value, uint32_t old) {
 }
 
 struct Job {
-  detail::ChunkBody body = nullptr;
-  void* closure = nullptr;
-  int64_t chunks = 0;
+  const std::function<void(int64_t)>* task = nullptr;
+  int64_t tasks = 0;
   std::atomic<int64_t> next{0};
   std::exception_ptr failure;
   std::mutex failure_mutex;
@@ -63,11 +63,11 @@ struct Job {
   void work() {
     inside_loop = true;
     try {
-      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < chunks;) body(closure, i);
+      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) (*task)(i);
     } catch (...) {
       const std::lock_guard guard(failure_mutex);
       failure = std::current_exception();
-      next = chunks;
+      next = tasks;
     }
     inside_loop = false;
   }
@@ -81,8 +81,8 @@ class Pool {
     for (std::thread& worker : workers_) worker.join();
   }
 
-  // Runs the chunks on `threads` threads, this one included. Returns false if another thread's loop is running.
-  bool run(int threads, int64_t chunks, detail::ChunkBody body, void* closure) {
+  // Runs n tasks on `threads` threads, this one included. Returns false if another thread's loop is running.
+  bool run(int threads, int64_t n, const std::function<void(int64_t)>& task) {
     const std::unique_lock lock(owner_, std::try_to_lock);
     if (!lock) return false;
     try {
@@ -90,9 +90,8 @@ class Pool {
     } catch (const std::system_error&) {
       // The system gives no more threads. Fewer give the same results.
     }
-    job_.body = body;
-    job_.closure = closure;
-    job_.chunks = chunks;
+    job_.task = &task;
+    job_.tasks = n;
     job_.next = 0;
     job_.failure = nullptr;
     wanted_ = threads - 1;
@@ -148,10 +147,10 @@ void set_threads(int threads) {
 }
 int threads() { return thread_count(); }
 
-void detail::run_chunks(int64_t chunks, ChunkBody body, void* closure) {
-  const int count = int(std::min<int64_t>(thread_count(), chunks));
-  if (count > 1 && !inside_loop && pool().run(count, chunks, body, closure)) return;
-  for (int64_t i = 0; i < chunks; ++i) body(closure, i);
+void detail::run_tasks(int64_t n, const std::function<void(int64_t)>& task) {
+  const int count = int(std::min<int64_t>(thread_count(), n));
+  if (count > 1 && !inside_loop && pool().run(count, n, task)) return;
+  for (int64_t i = 0; i < n; ++i) task(i);
 }
 
 }  // namespace cairn

@@ -5,7 +5,7 @@
 // chunks are added in order. So any number of threads gives the same bits.
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
+#include <functional>
 
 #include "core/error.h"
 
@@ -17,16 +17,14 @@ void set_threads(int threads);
 int threads();
 
 namespace detail {
-using ChunkBody = void (*)(void* closure, int64_t chunk);
-void run_chunks(int64_t chunks, ChunkBody body, void* closure);
+void run_tasks(int64_t n, const std::function<void(int64_t)>& task);
 }  // namespace detail
 
 // Calls f(i) for i in [0, n); each i is a task. Inside a task of another such loop, it runs on the calling thread
 // alone. The loop throws the exception that f throws; one of them if there are several.
 template <class F>
 void parallel_tasks(int64_t n, F&& f) {
-  detail::run_chunks(
-      n, [](void* closure, int64_t i) { (*static_cast<std::remove_reference_t<F>*>(closure))(i); }, &f);
+  detail::run_tasks(n, std::ref(f));  // a reference: a function that holds it needs no memory
 }
 
 // Calls f(begin, end) for consecutive chunks of [0, n) of `grain` elements; the last one may be shorter. Error: grain

@@ -130,16 +130,6 @@ void* allocate_on_cpu(size_t bytes) {
   return new_block(bytes);
 }
 
-void give_back(void* data, size_t bytes, Device device) {
-  counter(device).add(-int64_t(bytes));
-  if (device != Device::cpu)
-    CAIRN_ON_CUDA("", gpu::deallocate(current_stream(device), data));
-  else if (rounded(bytes) >= smallest_kept)
-    cache().keep(data, rounded(bytes));
-  else
-    std::free(data);
-}
-
 }  // namespace
 
 Storage::Storage(size_t bytes, Device device) : data_(nullptr), bytes_(bytes), device_(device) {
@@ -167,7 +157,14 @@ Storage::Storage(size_t bytes, Device device) : data_(nullptr), bytes_(bytes), d
 }
 
 Storage::~Storage() {
-  if (bytes_ > 0) give_back(data_, bytes_, device_);
+  if (bytes_ == 0) return;
+  counter(device_).add(-int64_t(bytes_));
+  if (device_ != Device::cpu)
+    CAIRN_ON_CUDA("", gpu::deallocate(current_stream(device_), data_));
+  else if (rounded(bytes_) >= smallest_kept)
+    cache().keep(data_, rounded(bytes_));
+  else
+    std::free(data_);
 }
 
 size_t available_memory(Device device) {

@@ -42,10 +42,6 @@ void check_clusters(const char* operation, int64_t clusters, int64_t minimum, in
   check(N <= INT32_MAX, operation, ": ", N, " queries, expected at most ", INT32_MAX);
 }
 
-void check_bits(const char* operation, int64_t bits) {
-  check<UsageError>(bits >= 1 && bits <= 64, operation, ": bits = ", bits, ", expected 1 to 64");
-}
-
 void check_top_keys(const char* operation, const Tensor& topk, int64_t S) {
   check_values(operation, "topk", topk, -1, S - 1);
   if (topk.device() != Device::cpu) return;

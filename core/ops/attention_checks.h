@@ -15,8 +15,6 @@ Sizes expect_attention(const char* operation, const Tensor& q, const Tensor& k, 
 AttentionSize kernel_size(const Sizes& s, const AttentionOptions& options);
 // Error: `clusters` is below `minimum`, or int32 does not hold it or N.
 void check_clusters(const char* operation, int64_t clusters, int64_t minimum, int64_t N);
-// Error: `bits` is outside 1..64.
-void check_bits(const char* operation, int64_t bits);
 // Error (on the CPU): a row of topk [B, H, C, k] does not rise and then hold -1, or has a key outside [-1, S).
 void check_top_keys(const char* operation, const Tensor& topk, int64_t S);
 

@@ -7,6 +7,10 @@
 
 namespace cairn {
 
+static void check_bits(const char* operation, int64_t bits) {
+  check<UsageError>(bits >= 1 && bits <= 64, operation, ": bits = ", bits, ", expected 1 to 64");
+}
+
 Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, Draw draw, Device device) {
   check<UsageError>(rounds >= 1, "random_rotations: rounds = ", rounds, ", expected at least 1");
   check<UsageError>(columns >= 1, "random_rotations: columns = ", columns, ", expected at least 1");
