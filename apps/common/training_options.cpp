@@ -7,7 +7,6 @@
 #include "core/error.h"
 #include "core/storage.h"
 #include "nn/optim/adam.h"
-#include "nn/optim/r_adam.h"
 
 namespace cairn {
 

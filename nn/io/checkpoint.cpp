@@ -52,7 +52,7 @@ TensorFile tensors_of(const Optimizer& optimizer) {
   each_part(state, [&file]<class T>(const char* name, const T& part) {
     file.tensors.emplace_back(name, Tensor::from(std::vector<T>{part}, {}));
   });
-  for (auto& moment : optimizer.moments()) file.tensors.emplace_back(moment.name, moment.tensor.to(Device::cpu));
+  for (auto& [name, moment] : optimizer.moments()) file.tensors.emplace_back(name, moment.to(Device::cpu));
   return file;
 }
 
@@ -203,7 +203,7 @@ void restore(const FoundCheckpoint& found, Module& model, Optimizer* optimizer) 
     OptimizerState state;
     each_part(state, [&part]<class T>(const char*, T& value) { value = *(*part++)->template data<T>(); });
     optimizer->set_state(state);
-    for (Optimizer::Moment moment : optimizer->moments()) moment.tensor.copy_from(**part++);
+    for (auto& [name, moment] : optimizer->moments()) moment.copy_from(**part++);
   }
   put(weights, model);
 }

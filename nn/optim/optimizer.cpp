@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <limits>
 #include <unordered_map>
 #include <utility>
 
@@ -35,13 +34,6 @@ void check_learning_rate(double rate) { check_option("optimizer", "the learning 
 void check_option(const char* optimizer, const char* option, double value, double low, double high) {
   check<UsageError>(value >= low && value < high, optimizer, ": expected ", option, " in [", low, ", ", high, "), got ",
                     value);
-}
-
-void check_options(const char* optimizer, const AdamOptions& options) {
-  check_option(optimizer, "beta1", options.beta1, 0, 1);
-  check_option(optimizer, "beta2", options.beta2, 0, 1);
-  check_option(optimizer, "epsilon", options.epsilon, std::numeric_limits<double>::min(), INFINITY);
-  check_option(optimizer, "weight_decay", options.weight_decay, 0, INFINITY);
 }
 
 Optimizer::Optimizer(std::vector<Variable> parameters, Moments moments, double learning_rate)
@@ -178,11 +170,10 @@ void Optimizer::set_state(const OptimizerState& state) {
   state_.copy_from(bytes_of(state));
 }
 
-std::vector<Optimizer::Moment> Optimizer::moments() const {
-  std::vector<Moment> result;
-  result.reserve(first_.size() + second_.size());
-  for (size_t i = 0; i < first_.size(); ++i) result.push_back({concat("first.", i), first_[i]});
-  for (size_t i = 0; i < second_.size(); ++i) result.push_back({concat("second.", i), second_[i]});
+std::vector<std::pair<std::string, Tensor>> Optimizer::moments() const {
+  std::vector<std::pair<std::string, Tensor>> result;
+  for (size_t i = 0; i < first_.size(); ++i) result.emplace_back(concat("first.", i), first_[i]);
+  for (size_t i = 0; i < second_.size(); ++i) result.emplace_back(concat("second.", i), second_[i]);
   return result;
 }
 

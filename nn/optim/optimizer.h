@@ -19,6 +19,7 @@
 // Adding an optimizer: its update and its kernel (core/kernels/optimizer.h, core/cpu/optimizer.cpp, cuda/optimizer.cu),
 // and a file here like sgd.cpp.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autograd/variable.h"
@@ -57,13 +58,9 @@ class Optimizer {
   OptimizerState state() const;
   // Continues from what state() gave, learning rate included. Error (DataError): negative counts, a bad learning rate.
   void set_state(const OptimizerState& state);
-  // The moments: "first.3" is the first moment of parameter 3. They share the optimizer's memory, so a checkpoint is
-  // restored by copying into them.
-  struct Moment {
-    std::string name;
-    Tensor tensor;
-  };
-  std::vector<Moment> moments() const;
+  // The moments by name: "first.3" is the first moment of parameter 3. They share the optimizer's memory, so a
+  // checkpoint is restored by copying into them.
+  std::vector<std::pair<std::string, Tensor>> moments() const;
 
   const std::vector<Variable>& parameters() const { return parameters_; }
 
@@ -104,7 +101,5 @@ class Optimizer {
 
 // Error (UsageError): `value` is outside [low, high). The message names the optimizer and the option.
 void check_option(const char* optimizer, const char* option, double value, double low, double high);
-// The same for all of them: betas in [0, 1), epsilon > 0, weight_decay >= 0.
-void check_options(const char* optimizer, const AdamOptions& options);
 
 }  // namespace cairn

@@ -40,11 +40,9 @@ double CosineDecay::left_after(int64_t step) const {
 DropOnPlateau::DropOnPlateau(double rate, const PlateauOptions& options)
     : options_(options), rate_(rate), best_(INFINITY) {
   check_rate(rate);
-  const auto& [factor, patience, minimum, threshold] = options;
+  const auto& [factor, patience, threshold] = options;
   check<UsageError>(factor > 0 && factor < 1, "drop_on_plateau: expected a factor in (0, 1), got ", factor);
   check<UsageError>(patience >= 0, "drop_on_plateau: expected a patience of at least 0, got ", patience);
-  check<UsageError>(minimum >= 0 && minimum <= rate, "drop_on_plateau: expected a minimum between 0 and the rate, ",
-                    rate, ", got ", minimum);
   check<UsageError>(threshold >= 0 && threshold < 1, "drop_on_plateau: expected a threshold in [0, 1), got ",
                     threshold);
 }
@@ -55,14 +53,14 @@ void DropOnPlateau::observe(double metric) {
     best_ = metric;
     waited_ = 0;
   } else if (++waited_ > options_.patience) {
-    rate_ = std::max(options_.minimum, rate_ * options_.factor);
+    rate_ *= options_.factor;
     waited_ = 0;
   }
 }
 
 void DropOnPlateau::set_state(const std::vector<double>& state) {
   check<DataError>(state.size() == 3, "drop_on_plateau: expected a state of 3 numbers, got ", state.size());
-  check<DataError>(std::isfinite(state[0]) && state[0] >= options_.minimum && !std::isnan(state[1]) && state[2] >= 0 &&
+  check<DataError>(std::isfinite(state[0]) && state[0] >= 0 && !std::isnan(state[1]) && state[2] >= 0 &&
                        state[2] <= double(options_.patience) && state[2] == std::floor(state[2]),
                    "drop_on_plateau: no state of this schedule: rate ", state[0], ", best ", state[1], ", waited ",
                    state[2]);

@@ -66,7 +66,6 @@ class CosineDecay : public LinearDecay {
 struct PlateauOptions {
   double factor = 0.1;      // a drop multiplies the rate by it; in (0, 1)
   int64_t patience = 10;    // tolerated evaluations without improvement; the next one drops the rate
-  double minimum = 0;       // the rate never drops below it
   double threshold = 1e-4;  // an improvement is a metric below best - threshold |best|
 };
 
@@ -75,7 +74,7 @@ struct PlateauOptions {
 // metrics above 0.
 class DropOnPlateau : public Schedule {
  public:
-  // Error (UsageError): a rate, factor, patience, minimum or threshold outside its range; minimum above the rate.
+  // Error (UsageError): a rate, factor, patience or threshold outside its range.
   explicit DropOnPlateau(double rate, const PlateauOptions& options = {});
   double learning_rate(int64_t) const override { return rate_; }
   void observe(double metric) override;

@@ -24,7 +24,7 @@ std::vector<Tensor> slots_of(const Tensor& all, const std::vector<Variable>& par
 std::vector<Tensor> weights_and_moments(const Optimizer& optimizer) {
   std::vector<Tensor> tensors;
   for (const Variable& x : optimizer.parameters()) tensors.push_back(x.value());
-  for (const Optimizer::Moment& moment : optimizer.moments()) tensors.push_back(moment.tensor);
+  for (const auto& [name, moment] : optimizer.moments()) tensors.push_back(moment);
   return tensors;
 }
 

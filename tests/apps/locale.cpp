@@ -11,7 +11,7 @@
 #include "nn/io/checkpoint.h"
 #include "nn/io/json.h"
 #include "nn/layers.h"
-#include "nn/optim/r_adam.h"
+#include "nn/optim/adam.h"
 #include "tests/io/io_test.h"
 
 using namespace cairn;  // NOLINT: tests only

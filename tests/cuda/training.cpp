@@ -2,7 +2,7 @@
 #include <cstdlib>
 
 #include "apps/copy_task/model.h"
-#include "nn/optim/r_adam.h"
+#include "nn/optim/adam.h"
 #include "tests/attention/spec_of.h"
 #include "tests/catch.h"
 #include "tests/cuda/device.h"

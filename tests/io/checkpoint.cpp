@@ -8,7 +8,7 @@
 
 #include "nn/io/hash.h"
 #include "nn/layers.h"
-#include "nn/optim/r_adam.h"
+#include "nn/optim/adam.h"
 #include "nn/optim/sgd.h"
 #include "nn/transformer.h"
 #include "tests/io/io_test.h"
@@ -44,7 +44,7 @@ static std::string bits(Module& model, const Optimizer* optimizer) {
   };
   for (const auto& [name, parameter] : named_parameters(model)) all += name, add(parameter.value());
   if (!optimizer) return all;
-  for (const auto& moment : optimizer->moments()) all += moment.name, add(moment.tensor);
+  for (const auto& [name, moment] : optimizer->moments()) all += name, add(moment);
   const OptimizerState state = optimizer->state();
   return all.append(reinterpret_cast<const char*>(&state), sizeof(state)) + concat(optimizer->learning_rate());
 }
@@ -252,8 +252,8 @@ TEST_CASE("a failed save keeps the checkpoint before it", "[io][checkpoint]") {
   put_file(run / "file", "");
   Small weight, moment, good;
   weight.linear.weight.mutable_value().mutable_data<float>()[1] = INFINITY;
-  for (auto& each : moment.optimizer->moments())
-    if (each.name == "second.1") each.tensor.mutable_data<float>()[0] = NAN;
+  for (auto& [name, tensor] : moment.optimizer->moments())
+    if (name == "second.1") tensor.mutable_data<float>()[0] = NAN;
   CHECK_THROWS_AS(weight.save(run.path(), 3), DivergedError);
   CHECK_THROWS_WITH(weight.save(run.path(), 3),
                     ContainsSubstring("training diverged: tensor \"weight\" has an element"));

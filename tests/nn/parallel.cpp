@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "apps/copy_task/train.h"
-#include "nn/optim/r_adam.h"
+#include "nn/optim/adam.h"
 #include "nn/parallel/data_parallel.h"
 #include "tests/io/io_test.h"
 #include "tests/ops/ops_test.h"
@@ -175,7 +175,7 @@ TEST_CASE("ranks get the mean of weights and moments, or those of rank 0", "[par
       RAdam optimizer({x}, 0.25 / double(rank + 1));
       const auto tensors = [&] {
         std::vector<Tensor> copies{x.value().clone()};
-        for (const Optimizer::Moment& moment : optimizer.moments()) copies.push_back(moment.tensor.clone());
+        for (const auto& [name, moment] : optimizer.moments()) copies.push_back(moment.clone());
         return copies;
       };
       for (size_t step = 0; step <= rank; ++step) {
