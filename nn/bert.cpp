@@ -4,19 +4,6 @@
 #include "core/trace.h"
 
 namespace cairn {
-namespace {
-
-TransformerOptions encoder_options(const BertOptions& o) {
-  TransformerOptions options;
-  options.layers = o.layers, options.heads = o.heads, options.head_size = o.head_size;
-  options.feed_forward = o.feed_forward;
-  options.attention = "full";
-  options.activation = o.activation;
-  options.validate();
-  return options;
-}
-
-}  // namespace
 
 Bert::Bert(const BertOptions& o, Generator& generator)
     : options(o),
@@ -24,7 +11,7 @@ Bert::Bert(const BertOptions& o, Generator& generator)
       positions(o.positions, o.features(), generator),
       types(o.types, o.features(), generator),
       norm(o.features()),
-      encoder(encoder_options(o), generator) {
+      encoder(o, generator) {
   norm.epsilon = o.epsilon;
   for (auto& layer : encoder.layers) layer->norm1.epsilon = layer->norm2.epsilon = o.epsilon;
 }

@@ -5,13 +5,15 @@
 
 namespace cairn {
 
-struct BertOptions {
+// The encoder's options begin with the sizes of BERT-base, and full attention.
+struct BertOptions : TransformerOptions {
   int64_t vocabulary = 30522, positions = 512, types = 2;
-  int64_t layers = 12, heads = 12, head_size = 64, feed_forward = 3072;
   double epsilon = 1e-12;  // of all layer normalizations
-  Unary activation = Unary::gelu;
 
-  int64_t features() const { return heads * head_size; }
+  BertOptions() {
+    layers = 12, heads = 12, head_size = 64, feed_forward = 3072;
+    attention = "full";
+  }
 };
 
 struct Bert : Module {
@@ -21,7 +23,7 @@ struct Bert : Module {
   Encoder encoder;
   DType activation_dtype = DType::float32;  // on CUDA also bfloat16; the parameters stay float32
 
-  // Full attention in every layer. Error (UsageError): a size below 1.
+  // Error (UsageError): a size below 1.
   Bert(const BertOptions& options, Generator& generator);
   void fields(Fields& f) override;
 

@@ -12,7 +12,8 @@ Linear::Linear(int64_t in, int64_t out, Generator& generator)
     : weight(uniform_parameter({out, in}, 1 / std::sqrt(double(in)), generator)),
       bias(uniform_parameter({out}, 1 / std::sqrt(double(in)), generator)) {}
 
-void check_features(const char* layer, const Variable& x, int64_t features) {
+// Error: x is not [..., features]; names the layer.
+static void check_features(const char* layer, const Variable& x, int64_t features) {
   check(x.shape().rank() >= 1 && x.size(-1) == features, layer, ": expected [..., ", features, " features], got ",
         x.shape());
 }

@@ -8,8 +8,7 @@
 
 namespace cairn {
 
-// Checks of a layer's input. Error: x is not [..., features], or not [batch, position, features]; names the layer.
-void check_features(const char* layer, const Variable& x, int64_t features);
+// Checks a layer's input. Error: x is not [batch, position, features]; names the layer.
 void check_sequences(const char* layer, const Variable& x, int64_t features);
 
 // A parameter in the type that a layer needs for x: bfloat16 for bfloat16.

@@ -4,15 +4,16 @@
 
 namespace cairn {
 
-void TransformerOptions::validate() const {
+// Error (UsageError): a size below 1, a dropout probability outside [0, 1].
+static void check_options(const TransformerOptions& options) {
   const auto at_least_one = [](const char* what, int64_t value) {
     check<UsageError>(value >= 1, "transformer: ", what, " = ", value, ", expected at least 1");
   };
-  at_least_one("layers", layers);
-  at_least_one("heads", heads);
-  at_least_one("head_size", head_size);
-  at_least_one("feed_forward", feed_forward);
-  for (double p : {dropout, attention_dropout})
+  at_least_one("layers", options.layers);
+  at_least_one("heads", options.heads);
+  at_least_one("head_size", options.head_size);
+  at_least_one("feed_forward", options.feed_forward);
+  for (double p : {options.dropout, options.attention_dropout})
     check<UsageError>(p >= 0 && p <= 1, "transformer: expected a dropout probability, got ", p);
 }
 
@@ -32,7 +33,7 @@ Variable EncoderLayer::operator()(const Variable& x, const AttentionMask& mask, 
 }
 
 Encoder::Encoder(const TransformerOptions& options, Generator& generator) {
-  options.validate();
+  check_options(options);
   for (int64_t i = 0; i < options.layers; ++i) layers.push_back(std::make_unique<EncoderLayer>(options, generator));
   if (options.final_norm) final_norm = std::make_unique<LayerNorm>(options.features());
 }

@@ -20,8 +20,6 @@ struct TransformerOptions {
   bool final_norm = false;
 
   int64_t features() const { return heads * head_size; }
-  // Error (UsageError): a size below 1, a probability outside [0, 1].
-  void validate() const;
 };
 
 // What encoder and decoder layers share.
@@ -60,6 +58,7 @@ struct Encoder : Module {
   std::vector<std::unique_ptr<EncoderLayer>> layers;
   std::unique_ptr<LayerNorm> final_norm;
 
+  // Error (UsageError): a size below 1, a dropout probability outside [0, 1].
   Encoder(const TransformerOptions& options, Generator& generator);
   void fields(Fields& f) override {
     f("layers", layers);
