@@ -96,7 +96,7 @@ def speech(settings, batch, frames, labels, phones):
 
 def embed(settings, length):
     """text-search embed for texts of one length, so without padding. The time excludes loading the model. It includes
-    reading, tokenizing and writing, which the peer does not do."""
+    tokenizing and writing, which the peer does not do."""
 
     def once():
         vocabulary = (settings.model / "vocab.txt").read_text().split("\n")

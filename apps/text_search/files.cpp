@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
-#include <iostream>
-#include <iterator>
 #include <set>
 #include <system_error>
 
@@ -88,13 +86,6 @@ std::vector<std::string> lines_of(const std::string& text, char end) {
     lines.push_back(text.substr(begin, behind - begin));
   }
   return lines;
-}
-
-std::string read_input(const std::string& file) {
-  if (file != "-") return read_file(file);
-  std::string text(std::istreambuf_iterator<char>(std::cin), {});
-  check<DataError>(!std::cin.bad(), "standard input: cannot be read");
-  return text;
 }
 
 }  // namespace cairn::text_search

@@ -33,7 +33,5 @@ std::optional<std::string> read_text(const std::filesystem::path& file, SkippedC
 
 // Splits a text into lines, or at another character. The parts do not include it. The last one may lack it.
 std::vector<std::string> lines_of(const std::string& text, char end = '\n');
-// The bytes of a file; "-" is standard input. Error (DataError): it cannot be read.
-std::string read_input(const std::string& file);
 
 }  // namespace cairn::text_search

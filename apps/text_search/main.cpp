@@ -2,7 +2,7 @@
 #include "apps/common/program.h"
 
 namespace cairn::text_search {
-// Each is in its <command>_command.cpp.
+// embed and tokenize are in line_commands.cpp; the others in their <command>_command.cpp.
 std::unique_ptr<Command> make_index();
 std::unique_ptr<Command> make_query();
 std::unique_ptr<Command> make_embed();

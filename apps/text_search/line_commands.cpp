@@ -1,9 +1,12 @@
-// text-search embed: writes the embeddings of a text file's lines.
+// text-search embed and tokenize: the embeddings and the tokens of a text file's lines.
 #include <cstdint>
 #include <filesystem>
+#include <iostream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "apps/common/artifact.h"
 #include "apps/common/format.h"
@@ -12,10 +15,20 @@
 #include "apps/text_search/embedder.h"
 #include "apps/text_search/files.h"
 #include "core/error.h"
+#include "nn/io/file.h"
 #include "nn/io/safetensors.h"
 
 namespace cairn::text_search {
 namespace {
+
+// The lines of --text-file; "-" is standard input. Errors: UsageError: no file is given; DataError: it cannot be read.
+std::vector<std::string> lines_in(const std::string& file) {
+  check<UsageError>(!file.empty(), "expected --text-file with a file, or - for standard input");
+  if (file != "-") return lines_of(read_file(file));
+  const std::string text(std::istreambuf_iterator<char>(std::cin), {});
+  check<DataError>(!std::cin.bad(), "standard input: cannot be read");
+  return lines_of(text);
+}
 
 struct EmbedCommand : Command {
   EmbedCommand()
@@ -34,14 +47,14 @@ struct EmbedCommand : Command {
 
   void run(Communicator&) override {
     catch_interrupts(quiet);
-    check<UsageError>(!file.empty(), "expected --text-file with a file, or - for standard input");
     check<UsageError>(!out.empty(), "expected --out with a file for the embeddings");
     const std::filesystem::path path = output_path("--out", out, file == "-" ? "" : file);
+    const std::vector<std::string> lines = lines_in(file);
     const Embedder embedder(options);
     const Stopwatch time;
     Sequences texts;
     int64_t tokens = 0;
-    for (const std::string& line : lines_of(read_input(file))) {
+    for (const std::string& line : lines) {
       texts.push_back(embedder.tokenizer().encode(line, embedder.max_tokens()));
       tokens += int64_t(texts.back().size());
     }
@@ -56,8 +69,31 @@ struct EmbedCommand : Command {
   std::string file, out;
 };
 
+struct TokenizeCommand : Command {
+  TokenizeCommand()
+      : Command("tokenize", "Print the tokens of each line of a text file",
+                "Prints a JSON array of token ids for each line. An id is a line number in vocab.txt, counted from 0.\n"
+                "[CLS] is the first and [SEP] the last.\n\nExamples:\n"
+                "  text-search tokenize --model model --text-file words.txt\n"
+                "  echo 'a stitch in time' | text-search tokenize --model model --text-file -") {}
+
+  void fields(SettingFields& f) override {
+    f("model", model, Text::folder, "folder with vocab.txt and, if it exists, tokenizer_config.json", Keep::no);
+    f("text-file", file, Text::file, "text file; - is standard input", Keep::no);
+  }
+
+  void run(Communicator&) override {
+    const std::vector<std::string> lines = lines_in(file);
+    const WordPiece tokenizer = read_wordpiece(model);
+    for (const std::string& line : lines) print(nlohmann::json(tokenizer.encode(line)).dump() + "\n");
+  }
+
+  std::string model, file;
+};
+
 }  // namespace
 
 std::unique_ptr<Command> make_embed() { return std::make_unique<EmbedCommand>(); }
+std::unique_ptr<Command> make_tokenize() { return std::make_unique<TokenizeCommand>(); }
 
 }  // namespace cairn::text_search
