@@ -19,22 +19,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A measurement on CUDA repeats a short call until it takes about this many seconds: events have a resolution of half a
-// microsecond, and the first kernel waits for its launch.
-constexpr double measured_seconds = 1e-3;
-
-// The seconds of one call on CUDA, the mean of several.
-double seconds_per_call(const std::function<void()>& work, int64_t calls) {
-  return seconds_of(Device::cuda,
-                    [&] {
-                      for (int64_t i = 0; i < calls; ++i) work();
-                    }) /
-         double(calls);
-}
-// The number of calls in one measurement on CUDA.
-int64_t calls_per_measurement(const std::function<void()>& work) {
-  const double once = seconds_per_call(work, 2);
-  return std::clamp<int64_t>(int64_t(measured_seconds / std::max(once, 1e-7)), 1, 1000);
+// The seconds of one call. On CUDA, a short call is repeated for about a millisecond, and this is the mean: events have
+// a resolution of half a microsecond, and the first kernel waits for its launch.
+double seconds_per_call(Device device, const std::function<void()>& work) {
+  const double once = seconds_of(device, work);
+  const auto calls = int64_t(1e-3 / std::max(once, 1e-6));
+  if (device == Device::cpu || calls < 2) return once;
+  const auto repeat = [&] {
+    for (int64_t i = 0; i < calls; ++i) work();
+  };
+  return seconds_of(device, repeat) / double(calls);
 }
 
 // The work of one repetition. The constructor does everything that is done only once.
@@ -85,27 +79,22 @@ class Workload {
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
 
-  // Runs once, and measures the peak memory.
-  void run_once() {
+  // Runs once. Returns the peak memory in bytes.
+  int64_t run_once() {
     reset_peak_memory(device_);
     const MemoryCount before = memory(device_);
     const int64_t others = before.live - before.scratch;  // not scratch: threads keep it, and this run uses it too
     run();
     auto own = int64_t(gradient_.defined() ? gradient_.bytes() : 0);
     for (const Variable& x : leaves_) own += int64_t(x.value().bytes());
-    peak_ = memory(device_).peak - others + own;
+    const int64_t peak = memory(device_).peak - others + own;
     clear_gradients();
+    return peak;
   }
-  // The peak of the last run_once().
-  int64_t peak_bytes() const { return peak_; }
 
-  // The seconds of one run. On the CPU, freed memory of the run before is reused, as in training. On CUDA, the mean of
-  // as many runs as take about a millisecond, measured with two events.
+  // The seconds of one run. Freed memory of the run before is reused, as in training.
   double operator()() {
-    const auto work = [this] { run(); };
-    if (device_ == Device::cpu) return seconds_of(device_, work);
-    if (calls_ == 0) calls_ = calls_per_measurement(work);
-    return seconds_per_call(work, calls_);
+    return seconds_per_call(device_, [this] { run(); });
   }
 
   // The seconds of each operation in one run.
@@ -154,7 +143,6 @@ class Workload {
   std::function<Variable()> forward_;  // for clustering alone, returns an undefined variable
   std::vector<Variable> leaves_;       // parameters and operands
   Tensor gradient_;                    // of the result; undefined: forward alone
-  int64_t peak_ = 0, calls_ = 0;       // calls_: per measurement on CUDA; 0: not known yet
 };
 
 // The value that is at the share q of the sorted values, between two of them by interpolation. 0.5 is the median.
@@ -211,9 +199,10 @@ std::vector<Json> measure(const std::vector<Problem>& problems, const Repetition
     return results;
   }
   std::vector<std::unique_ptr<Workload>> workloads;
+  std::vector<int64_t> peaks;
   for (const Problem& problem : problems) {
     workloads.push_back(std::make_unique<Workload>(problem));
-    workloads.back()->run_once();  // loads kernels, warms caches, measures the peak
+    peaks.push_back(workloads.back()->run_once());  // also loads kernels and warms caches
   }
   std::vector<std::vector<double>> seconds(problems.size());
   std::vector<double> spent(problems.size(), 0);
@@ -222,17 +211,13 @@ std::vector<Json> measure(const std::vector<Problem>& problems, const Repetition
       if (n < fewest || spent[i] < repetitions.seconds)
         spent[i] += seconds_of(Device::cpu, [&] { seconds[i].push_back((*workloads[i])()); });
   for (size_t i = 0; i < problems.size() && !interrupted(); ++i) {
-    results.push_back(result(problems[i], seconds[i], workloads[i]->peak_bytes()));
+    results.push_back(result(problems[i], seconds[i], peaks[i]));
     if (stages) results.back()["stages"] = workloads[i]->stages();
   }
   return results;
 }
 
-int64_t peak_bytes(const Problem& problem) {
-  Workload workload(problem);
-  workload.run_once();
-  return workload.peak_bytes();
-}
+int64_t peak_bytes(const Problem& problem) { return Workload(problem).run_once(); }
 
 Ceilings measure_ceilings(const Place& place) {
   RandomStream random(1, 0, Purpose::test);
@@ -250,12 +235,9 @@ Ceilings measure_ceilings(const Place& place) {
   // Repeats long enough to find a quiet moment on a shared machine.
   const auto best_of = [&](const std::function<void()>& work) {
     work();  // loads the kernel, warms caches
-    const int64_t calls = gpu ? calls_per_measurement(work) : 1;
     double best = INFINITY, spent = 0;
-    for (int i = 0; i < 8 || (spent < 0.2 && !emulated); ++i) {
-      const double seconds = gpu ? seconds_per_call(work, calls) : seconds_of(Device::cpu, work);
-      best = std::min(best, seconds), spent += seconds * double(calls);
-    }
+    for (int i = 0; i < 8 || (spent < 0.2 && !emulated); ++i)
+      spent += seconds_of(Device::cpu, [&] { best = std::min(best, seconds_per_call(place.device, work)); });
     return best;
   };
   Tensor result;
