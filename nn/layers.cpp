@@ -23,7 +23,8 @@ void check_sequences(const char* layer, const Variable& x, int64_t features) {
         " features], got ", x.shape());
 }
 
-Variable cast_like(const Variable& x, const Variable& parameter) {
+// A parameter in the type that a layer needs for x: bfloat16 for bfloat16.
+static Variable cast_like(const Variable& x, const Variable& parameter) {
   return x.dtype() == DType::bfloat16 ? cast(parameter, DType::bfloat16) : parameter;
 }
 
@@ -59,10 +60,6 @@ Variable FeedForward::operator()(const Variable& x, const Context& context) cons
 
 Variable apply_dropout(const Variable& x, double p, const Context& context, Purpose purpose) {
   return context.training && p > 0 ? dropout(x, p, context.draw(purpose)) : x;
-}
-
-Variable residual_sum(const Variable& residual, const Variable& x, double p, const Context& context, Purpose purpose) {
-  return context.training && p > 0 ? dropout_add(x, p, context.draw(purpose), residual) : residual + x;
 }
 
 Variable mean_over_length(const Variable& x, const Tensor& lengths) {

@@ -11,9 +11,6 @@ namespace cairn {
 // Checks a layer's input. Error: x is not [batch, position, features]; names the layer.
 void check_sequences(const char* layer, const Variable& x, int64_t features);
 
-// A parameter in the type that a layer needs for x: bfloat16 for bfloat16.
-Variable cast_like(const Variable& x, const Variable& parameter);
-
 // activation(x weight^T + bias). weight [out, in] and bias [out] start uniform within 1 / sqrt(in).
 struct Linear : Module {
   Variable weight, bias;
@@ -65,9 +62,6 @@ struct FeedForward : Module {
 
 // Dropout in training; otherwise x.
 Variable apply_dropout(const Variable& x, double p, const Context& context, Purpose purpose);
-
-// residual + x, with dropout of x in training.
-Variable residual_sum(const Variable& residual, const Variable& x, double p, const Context& context, Purpose purpose);
 
 // The mean of each sequence's first `lengths` rows: x [B, N, features], lengths int32 [B] -> [B, features]. A sequence
 // of length 0 gives zeros.

@@ -1,5 +1,6 @@
 #include "nn/transformer.h"
 
+#include "autograd/ops.h"
 #include "core/trace.h"
 
 namespace cairn {
@@ -15,6 +16,14 @@ static void check_options(const TransformerOptions& options) {
   at_least_one("feed_forward", options.feed_forward);
   for (double p : {options.dropout, options.attention_dropout})
     check<UsageError>(p >= 0 && p <= 1, "transformer: expected a dropout probability, got ", p);
+}
+
+Variable ResidualLayer::residual(const Variable& x, const LayerNorm& normalize, Purpose purpose, const Context& context,
+                                 const std::function<Variable(const Variable&)>& block) const {
+  const Variable z = block(norm == Norm::post ? x : normalize(x));
+  const bool drops = context.training && dropout > 0;
+  const Variable y = drops ? dropout_add(z, dropout, context.draw(purpose), x) : x + z;
+  return norm == Norm::post ? normalize(y) : y;
 }
 
 EncoderLayer::EncoderLayer(const TransformerOptions& o, Generator& generator)

@@ -1,5 +1,6 @@
 #pragma once
 // The transformer's encoder, and a layer of its decoder (Vaswani et al. 2017).
+#include <functional>
 #include <map>
 
 #include "nn/attention/multi_head.h"
@@ -30,12 +31,8 @@ struct ResidualLayer : Module {
   explicit ResidualLayer(const TransformerOptions& options) : norm(options.norm), dropout(options.dropout) {}
 
   // A block with its residual sum. post: normalize(x + dropout(block(x))); pre: x + dropout(block(normalize(x))).
-  template <class Block>
   Variable residual(const Variable& x, const LayerNorm& normalize, Purpose purpose, const Context& context,
-                    Block&& block) const {
-    const Variable y = residual_sum(x, block(norm == Norm::post ? x : normalize(x)), dropout, context, purpose);
-    return norm == Norm::post ? normalize(y) : y;
-  }
+                    const std::function<Variable(const Variable&)>& block) const;
 };
 
 // Attention with its residual sum, then the feed forward with its own.
