@@ -27,6 +27,7 @@ class Adam : public Optimizer {
 // correction is part of the step size.
 class RAdam : public Adam {
  public:
+  // Weight decay and errors: as Adam.
   RAdam(std::vector<Variable> parameters, double learning_rate, AdamOptions options = {})
       : Adam(std::move(parameters), learning_rate, rectified(options)) {}
 
