@@ -41,14 +41,8 @@ inline bool has_mma() {
   return false;
 }
 
-// CAIRN_PTX_HERE: on the emulator, the last parameter of a function, the line of its call. CAIRN_PTX: the instruction.
-#if !defined(__CUDACC__)
-#define CAIRN_PTX_HERE SourceLine where = SourceLine::current()
-#define CAIRN_PTX_HERE_TOO , CAIRN_PTX_HERE
-#else
-#define CAIRN_PTX_HERE
-#define CAIRN_PTX_HERE_TOO
-#endif
+// The instruction of a function. Callers do not pass the last parameter of a function: on the emulator it is the line
+// of the call.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #define CAIRN_PTX(...) __trap()  // has_mma() is false
 #define CAIRN_PTX_PURE(...) __trap()
@@ -106,12 +100,13 @@ void emulate_mma(C (&c)[4], const uint32_t (&a)[products][4], const uint32_t (&b
         }
       }
   };
-  host_cuda::warp_exchange(Fragments{a, b}, product_of_lanes, where);
+  host_cuda::warp_exchange("mma.sync", full_warp, Fragments{a, b}, product_of_lanes, where);
 }
 #endif
 
 // c += A B, bf16.
-inline __device__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1 CAIRN_PTX_HERE_TOO) {
+inline __device__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                SourceLine where = SourceLine::current()) {
 #ifdef __CUDACC__
   CAIRN_PTX(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -130,8 +125,8 @@ inline __device__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t 
 // c += A B in TF32, for several products one after another. The instruction ignores the 13 lowest bits of a and b, so
 // the caller rounds first (round_tf32).
 template <int products>
-__device__ void mma_tf32(float (&c)[4], const uint32_t (&a)[products][4],
-                         const uint32_t (&b)[products][2] CAIRN_PTX_HERE_TOO) {
+__device__ void mma_tf32(float (&c)[4], const uint32_t (&a)[products][4], const uint32_t (&b)[products][2],
+                         SourceLine where = SourceLine::current()) {
 #ifdef __CUDACC__
 #pragma unroll
   for (int i = 0; i < products; ++i)
@@ -149,7 +144,8 @@ __device__ void mma_tf32(float (&c)[4], const uint32_t (&a)[products][4],
 }
 
 // c += A B of signed bytes. The sums are exact.
-inline __device__ void mma_s8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1 CAIRN_PTX_HERE_TOO) {
+inline __device__ void mma_s8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                              SourceLine where = SourceLine::current()) {
 #ifdef __CUDACC__
   CAIRN_PTX(
       "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -165,42 +161,33 @@ inline __device__ void mma_s8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, 
 }
 
 // Loads four matrices of 8 rows of 16 bytes from shared memory. Lane l passes the address of row l % 8 of matrix l / 8,
-// aligned to 16 bytes. Lane 4 g + t gets bytes 4 t .. 4 t + 3 of row g of matrix i as r[i].
-inline __device__ void load_matrices(uint32_t (&r)[4], const void* row CAIRN_PTX_HERE_TOO) {
+// aligned to 16 bytes. Lane 4 g + t gets bytes 4 t .. 4 t + 3 of row g of matrix i as r[i]. If transposed, it gets
+// two-byte elements g of rows 2 t and 2 t + 1.
+template <bool transposed>
+__device__ void load_matrices(uint32_t (&r)[4], const void* row, SourceLine where = SourceLine::current()) {
 #ifdef __CUDACC__
-  CAIRN_PTX("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-            : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-            : "r"(uint32_t(__cvta_generic_to_shared(row)))
-            : "memory");
+  const auto address = uint32_t(__cvta_generic_to_shared(row));
+  if constexpr (transposed)
+    CAIRN_PTX("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+              : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+              : "r"(address)
+              : "memory");
+  else
+    CAIRN_PTX("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+              : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+              : "r"(address)
+              : "memory");
 #else
   if (reinterpret_cast<uintptr_t>(row) % 16) host_cuda::refuse("ldmatrix of a row that is not aligned", where);
-  host_cuda::warp_exchange(
-      row,
-      [&](const auto& all, int lane) {
-        for (int i = 0; i < 4; ++i)
-          std::memcpy(&r[i], static_cast<const char*>(all(8 * i + lane / 4)) + 4 * (lane % 4), 4);
-      },
-      where);
-#endif
-}
-
-// The same for matrices of 8 x 8 two-byte elements, each transposed: lane 4 g + t gets elements g of rows 2 t, 2 t + 1.
-inline __device__ void load_matrices_transposed(uint32_t (&r)[4], const void* row CAIRN_PTX_HERE_TOO) {
-#ifdef __CUDACC__
-  CAIRN_PTX("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-            : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-            : "r"(uint32_t(__cvta_generic_to_shared(row)))
-            : "memory");
-#else
-  if (reinterpret_cast<uintptr_t>(row) % 16) host_cuda::refuse("ldmatrix of a row that is not aligned", where);
-  host_cuda::warp_exchange(
-      row,
-      [&](const auto& all, int lane) {
-        for (int i = 0; i < 8; ++i)  // both halves of four registers
-          std::memcpy(reinterpret_cast<char*>(r) + 2 * i,
-                      static_cast<const char*>(all(8 * (i / 2) + 2 * (lane % 4) + i % 2)) + 2 * (lane / 4), 2);
-      },
-      where);
+  const auto load = [&](const auto& all, int lane) {
+    const int g = lane / 4, t = lane % 4;
+    for (int i = 0; i < 8; ++i) {  // both halves of four registers
+      const int from_row = transposed ? 2 * t + i % 2 : g, element = transposed ? g : 2 * t + i % 2;
+      std::memcpy(reinterpret_cast<char*>(r) + 2 * i, static_cast<const char*>(all(i / 2 * 8 + from_row)) + 2 * element,
+                  2);
+    }
+  };
+  host_cuda::warp_exchange("ldmatrix", full_warp, row, load, where);
 #endif
 }
 
@@ -208,7 +195,7 @@ inline __device__ void load_matrices_transposed(uint32_t (&r)[4], const void* ro
 
 // Copies `bytes` bytes (4, 8 or 16; both addresses are aligned to it), or zeros unless `there`.
 template <int bytes>
-inline __device__ void copy_async(void* to, const void* from, bool there CAIRN_PTX_HERE_TOO) {
+inline __device__ void copy_async(void* to, const void* from, bool there, SourceLine where = SourceLine::current()) {
   static_assert(bytes == 4 || bytes == 8 || bytes == 16);
 #ifdef __CUDACC__
   if constexpr (bytes == 16)  // past the L1 cache
@@ -243,7 +230,5 @@ inline __device__ void wait_for_copies() {
 
 #undef CAIRN_PTX
 #undef CAIRN_PTX_PURE
-#undef CAIRN_PTX_HERE
-#undef CAIRN_PTX_HERE_TOO
 
 }  // namespace cairn::gpu

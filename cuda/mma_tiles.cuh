@@ -92,14 +92,14 @@ struct MmaTile {
   }
   // The fragment of A: 16 rows, and the columns of one step.
   __device__ void load_a(int step, uint32_t (&a)[4]) const {
-    load_matrices(a, chunk_from(mma_lane() % 16, mma_lane() / 16, 0, 2 * step));
+    load_matrices<false>(a, chunk_from(mma_lane() % 16, mma_lane() / 16, 0, 2 * step));
   }
   // The fragment of A where A is this tile transposed: the 16 rows of A are columns of the tile from `column` on, and
   // the columns of one step are rows of the tile. In TF32 these rows are in the order that fragment_of_sums explains.
   __device__ void load_a_transposed(int column, int step, uint32_t (&a)[4]) const {
     if constexpr (sizeof(T) == 2) {
       const int lane = mma_lane();
-      load_matrices_transposed(a, chunk_from(lane / 16 * 8 + lane % 8, lane / 8 % 2, 16 * step, column / in_chunk));
+      load_matrices<true>(a, chunk_from(lane / 16 * 8 + lane % 8, lane / 8 % 2, 16 * step, column / in_chunk));
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -141,7 +141,7 @@ __device__ void mma_row_products(const MmaTile<T, columns>& own, const MmaTile<T
     for (int n = 0; n < tiles; n += 2) {
       uint32_t b[4];  // of n and n + 1
       const int lane = mma_lane();
-      load_matrices(b, x.chunk_from(lane / 16 * 8 + lane % 8, lane / 8 % 2, 8 * n, 2 * step));
+      load_matrices<false>(b, x.chunk_from(lane / 16 * 8 + lane % 8, lane / 8 % 2, 8 * n, 2 * step));
       mma<T>(products[n], a, b[0], b[1]);
       mma<T>(products[n + 1], a, b[2], b[3]);
     }
@@ -176,7 +176,7 @@ __device__ void mma_add_rows(const uint32_t (&a)[4], const MmaTile<T, columns>& 
   for (int n = 0; n < tiles; n += 2) {
     uint32_t b[4];  // of columns 8 n and 8 n + 8
     if constexpr (sizeof(T) == 2) {
-      load_matrices_transposed(b, x.chunk_from(mma_lane() % 16, mma_lane() / 16, 16 * step, first + n));
+      load_matrices<true>(b, x.chunk_from(mma_lane() % 16, mma_lane() / 16, 16 * step, first + n));
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i)

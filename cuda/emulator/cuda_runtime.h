@@ -6,8 +6,11 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <type_traits>
 
+#include "core/error.h"
 #include "cuda/emulator/cuda_runtime_api.h"
 #include "cuda/source_line.h"
 
@@ -42,17 +45,24 @@ namespace cairn::host_cuda {
 // Waits for all threads of the block that have not ended. Returns how many of them have a predicate other than 0.
 int block_barrier(int predicate, SourceLine where);
 
-enum class WarpOp { sync, ballot, indexed, up, down, exclusive_or };
-// Waits for the lanes of the mask; each passes a value and gets one. The last four operations are shuffles: they read
-// the lane given by `argument`, within groups of `width` lanes.
-uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where);
+// The lanes that have met in a collective, as one of them sees them.
+struct Lanes {
+  const void* const* values;  // what each lane of the warp passes; null: the lane does not take part
+  int me;
+};
+using ReadLanes = std::function<void(const Lanes&)>;
+// Waits for the lanes of the mask; each passes a value. When all have arrived, read() of each lane is called, before any
+// of them goes on.
+void warp_collective(const char* name, unsigned mask, const void* value, const ReadLanes& read, SourceLine where);
+// Ends the kernel with a KernelError: lane `reader` reads one that does not take part.
+[[noreturn]] void refuse_to_read(int lane, int reader);
 
 // Writes before a fence are visible after a later fence of any thread. Tells the thread sanitizer, which does not know
 // fences.
 void fence();
 
 // Ends the kernel with a KernelError that says `what` about the calling thread.
-[[noreturn]] void refuse(const char* what, SourceLine where);
+[[noreturn]] void refuse(const std::string& what, SourceLine where);
 
 // The block's dynamic shared memory, filled with 0xFF before the block starts.
 void* dynamic_shared_memory();
@@ -61,15 +71,33 @@ void* dynamic_shared_memory();
 inline constinit thread_local bool static_shared_filled = true;
 void fill_static_shared();
 
-template <class T>
-uint64_t bits(T value) {
-  static_assert(std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "CUDA takes 4 or 8 bytes here");
-  return std::bit_cast<std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>(value);
+// Each lane of the mask passes `mine`. Then read(all, me) is called for each, where all(lane) is what that lane passes.
+template <class T, class F>
+void warp_exchange(const char* name, unsigned mask, const T& mine, const F& read, SourceLine where) {
+  const auto read_all = [&read](const Lanes& lanes) {
+    const auto all = [&lanes](int lane) -> const T& {
+      if (!lanes.values[lane]) refuse_to_read(lane, lanes.me);
+      return *static_cast<const T*>(lanes.values[lane]);
+    };
+    read(all, lanes.me);
+  };
+  warp_collective(name, mask, &mine, read_all, where);
 }
-template <class T>
-T shuffle(WarpOp op, unsigned mask, T value, int argument, int width, SourceLine where) {
-  const uint64_t result = warp_collective(op, mask, bits(value), argument, width, where);
-  return std::bit_cast<T>(std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>(result));
+
+// A shuffle: lane `me` gets the value of lane source(me, first) of its group of `width` lanes, which begins at `first`;
+// its own where that lies beyond the group. (xor may read earlier groups, as on a GPU.)
+template <class T, class F>
+T shuffle(const char* name, unsigned mask, T value, int width, F source, SourceLine where) {
+  static_assert(std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "CUDA takes 4 or 8 bytes here");
+  if (width < 1 || width > 32 || !std::has_single_bit(unsigned(width)))
+    refuse(concat(name, ": the width must be a power of two up to 32, got ", width), where);
+  T result{};
+  const auto read = [&](const auto& all, int me) {
+    const int first = me / width * width, from = source(me, first);
+    result = all(from < 0 || from >= first + width ? me : from);
+  };
+  warp_exchange(name, mask, value, read, where);
+  return result;
 }
 
 }  // namespace cairn::host_cuda
@@ -83,27 +111,36 @@ inline int __syncthreads_or(int predicate, CAIRN_HERE) { return __syncthreads_co
 
 // ---- warp collectives
 inline void __syncwarp(unsigned mask = 0xffffffffu, CAIRN_HERE) {
-  cairn::host_cuda::warp_collective(cairn::host_cuda::WarpOp::sync, mask, 0, 0, 32, where);
+  cairn::host_cuda::warp_collective("__syncwarp", mask, &mask, [](const auto&) {}, where);
 }
 template <class T>
 T __shfl_sync(unsigned mask, T value, int lane, int width = 32, CAIRN_HERE) {
-  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::indexed, mask, value, lane, width, where);
+  const auto source = [=](int, int first) { return first + (lane & (width - 1)); };
+  return cairn::host_cuda::shuffle("__shfl_sync", mask, value, width, source, where);
 }
 template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, CAIRN_HERE) {
-  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::up, mask, value, int(delta), width, where);
+  const auto source = [=](int me, int first) { return me - int(delta) < first ? me : me - int(delta); };
+  return cairn::host_cuda::shuffle("__shfl_up_sync", mask, value, width, source, where);
 }
 template <class T>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, CAIRN_HERE) {
-  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::down, mask, value, int(delta), width, where);
+  const auto source = [=](int me, int) { return me + int(delta); };
+  return cairn::host_cuda::shuffle("__shfl_down_sync", mask, value, width, source, where);
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, CAIRN_HERE) {
-  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::exclusive_or, mask, value, lane_mask, width, where);
+  const auto source = [=](int me, int) { return me ^ lane_mask; };
+  return cairn::host_cuda::shuffle("__shfl_xor_sync", mask, value, width, source, where);
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate, CAIRN_HERE) {
-  return unsigned(
-      cairn::host_cuda::warp_collective(cairn::host_cuda::WarpOp::ballot, mask, predicate != 0, 0, 32, where));
+  unsigned votes = 0;
+  const auto count = [&votes](const cairn::host_cuda::Lanes& lanes) {
+    for (int lane = 0; lane < 32; ++lane)
+      if (const void* vote = lanes.values[lane]) votes |= unsigned(*static_cast<const int*>(vote) != 0) << lane;
+  };
+  cairn::host_cuda::warp_collective("a vote", mask, &predicate, count, where);
+  return votes;
 }
 inline int __any_sync(unsigned mask, int predicate, CAIRN_HERE) { return __ballot_sync(mask, predicate, where) != 0; }
 inline int __all_sync(unsigned mask, int predicate, CAIRN_HERE) { return __ballot_sync(mask, !predicate, where) == 0; }

@@ -27,34 +27,11 @@ constexpr bool thread_sanitizer = false;
 
 thread_local Multiprocessor* running_block = nullptr;
 
-const char* name(WarpOp op) {
-  constexpr const char* names[] = {"__syncwarp",     "a vote",           "__shfl_sync",
-                                   "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync"};
-  return names[int(op)];
-}
-
 std::string text(uint3 index) { return concat('(', index.x, ',', index.y, ',', index.z, ')'); }
 
 std::string hex(unsigned mask) {
   char digits[16];
   return "0x" + std::string(digits, std::to_chars(digits, digits + sizeof(digits), mask, 16).ptr);
-}
-
-// The lane whose value a shuffle gives to `lane`; -1 if op is no shuffle. A lane that would read beyond its group of
-// `width` lanes reads itself. (xor may read earlier groups, as on a GPU.)
-int source_lane(WarpOp op, int lane, int argument, int width) {
-  const int first = lane & ~(width - 1), end = first + width;
-  int source = -1;
-  switch (op) {
-    case WarpOp::sync:
-    case WarpOp::ballot: return -1;
-    case WarpOp::indexed: source = first + (argument & (width - 1)); break;
-    case WarpOp::up: source = lane - argument; break;
-    case WarpOp::down: source = lane + argument; break;
-    case WarpOp::exclusive_or: source = lane ^ argument; break;
-  }
-  const bool beyond = source < 0 || source >= end || (op == WarpOp::up && source < first);
-  return beyond ? lane : source;
 }
 
 unsigned lowest(unsigned lanes) { return unsigned(std::countr_zero(lanes)); }
@@ -228,14 +205,12 @@ void Multiprocessor::complete_barrier() {
 
 // ---- warp collectives
 
-uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width,
-                                         SourceLine where) {
+void Multiprocessor::warp_collective(const char* name, unsigned mask, const void* value, const ReadLanes& read,
+                                     SourceLine where) {
   CudaThread& me = *running_;
   Warp& warp = warps_[me.warp];
-  check_dynamic_shared(name(op), where);
-  if (!(mask >> me.lane & 1)) fail(concat(name(op), ": the caller is not in its own mask ", hex(mask)), where, me);
-  if (width < 1 || width > 32 || !std::has_single_bit(unsigned(width)))
-    fail(concat(name(op), ": the width must be a power of two up to 32, got ", width), where, me);
+  check_dynamic_shared(name, where);
+  if (!(mask >> me.lane & 1)) fail(concat(name, ": the caller is not in its own mask ", hex(mask)), where, me);
 
   int i = 0;
   while (i < warp.pending && warp.collectives[i].mask != mask) ++i;
@@ -245,15 +220,14 @@ uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t valu
     ++warp.pending;
   } else {
     const CudaThread& other = lane(me.warp, lowest(collective.arrived));
-    if (other.op != op || !(other.where == where))
-      fail(concat("lanes of a warp meet in different collectives: this one in ", name(op), ", thread ",
-                  text(other.index), " in ", name(other.op), " at ", to_string(other.where)),
+    if (std::string_view(other.collective) != name || !(other.where == where))
+      fail(concat("lanes of a warp meet in different collectives: this one in ", name, ", thread ", text(other.index),
+                  " in ", other.collective, " at ", to_string(other.where)),
            where, me);
   }
-  me.op = op;
-  me.mask = mask;
+  me.collective = name;
   me.value = value;
-  me.source = source_lane(op, int(me.lane), argument, width);
+  me.read = &read;
   me.where = where;
   me.state = State::in_warp;
   collective.arrived |= 1u << me.lane;
@@ -261,7 +235,6 @@ uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t valu
   complete_collectives(me.warp);
   suspend(*me.fiber);
   acquire(&warp);
-  return me.value;
 }
 
 // Completes the collectives at which all lanes of the mask that have not ended have arrived.
@@ -279,20 +252,15 @@ void Multiprocessor::complete_collectives(unsigned warp_number) {
 }
 
 void Multiprocessor::exchange_values(unsigned warp, unsigned taking_part) {
-  uint64_t votes = 0, results[32];
+  const void* values[32] = {};
   for (unsigned rest = taking_part; rest; rest &= rest - 1) {
     CudaThread& thread = lane(warp, lowest(rest));
-    votes |= thread.value << thread.lane;
+    values[thread.lane] = thread.value;
     group_.push_back(&thread);
   }
-  for (const CudaThread* thread : group_) {
-    if (thread->source >= 0 && !(taking_part >> thread->source & 1))
-      fail(concat(name(thread->op), " reads lane ", thread->source,
-                  ", which does not take part (not in the mask, ended, or beyond the block)"),
-           thread->where, *thread);
-    results[thread->lane] = thread->source < 0 ? votes : lane(warp, unsigned(thread->source)).value;
-  }
-  for (CudaThread* thread : group_) thread->value = results[thread->lane];
+  acquire(&warps_[warp]);
+  for (const CudaThread* thread : group_) (*thread->read)({values, int(thread->lane)});
+  release(&warps_[warp]);
   resume_group();
 }
 
@@ -325,7 +293,14 @@ void Multiprocessor::fail(const std::string& what, SourceLine where, const CudaT
 
 std::string Multiprocessor::launched() const { return ", launched at " + to_string(grid_->where); }
 
-void Multiprocessor::refuse(const char* what, SourceLine where) const { fail(what, where, *running_); }
+void Multiprocessor::refuse(const std::string& what, SourceLine where) const { fail(what, where, *running_); }
+
+void Multiprocessor::refuse_to_read(unsigned read, unsigned reader) {
+  const CudaThread& thread = lane(running_->warp, reader);
+  fail(concat(thread.collective, " reads lane ", read,
+              ", which does not take part (not in the mask, ended, or beyond the block)"),
+       thread.where, thread);
+}
 
 void Multiprocessor::fail_deadlocked() const {
   std::string where, waiting;
@@ -336,7 +311,7 @@ void Multiprocessor::fail_deadlocked() const {
       if (thread.state == state && ++count == 1) first = &thread;
     if (!first) continue;
     if (where.empty()) where = to_string(first->where);
-    waiting += concat(", ", count, " wait in ", state == State::in_barrier ? "a barrier" : name(first->op), " at ",
+    waiting += concat(", ", count, " wait in ", state == State::in_barrier ? "a barrier" : first->collective, " at ",
                       to_string(first->where), " (thread ", text(first->index), ")");
   }
   throw KernelError(concat(where, ": deadlock in block ", text(block_), ": ", threads_.size() - alive_, " of ",
@@ -347,8 +322,12 @@ void Multiprocessor::fail_deadlocked() const {
 
 int block_barrier(int predicate, SourceLine where) { return Multiprocessor::current().block_barrier(predicate, where); }
 
-uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where) {
-  return Multiprocessor::current().warp_collective(op, mask, value, argument, width, where);
+void warp_collective(const char* name, unsigned mask, const void* value, const ReadLanes& read, SourceLine where) {
+  Multiprocessor::current().warp_collective(name, mask, value, read, where);
+}
+
+void refuse_to_read(int lane, int reader) {
+  Multiprocessor::current().refuse_to_read(unsigned(lane), unsigned(reader));
 }
 
 void* dynamic_shared_memory() { return Multiprocessor::current().dynamic_shared_memory(); }
@@ -360,11 +339,9 @@ void fence() {
   acquire(&sync_address);
 }
 
-void refuse(const char* what, SourceLine where) { Multiprocessor::current().refuse(what, where); }
+void refuse(const std::string& what, SourceLine where) { Multiprocessor::current().refuse(what, where); }
 
 void fill_static_shared() { Multiprocessor::current().fill_static_shared(); }
-
-WarpTable warp_table() { return Multiprocessor::current().warp_table(); }
 
 AsyncCopies& async_copies() { return Multiprocessor::current().async_copies(); }
 

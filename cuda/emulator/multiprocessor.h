@@ -41,17 +41,15 @@ class Multiprocessor {
 
   // The running CUDA thread calls these; see cuda_runtime.h.
   int block_barrier(int predicate, SourceLine where);
-  uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where);
+  void warp_collective(const char* name, unsigned mask, const void* value, const ReadLanes& read, SourceLine where);
   void* dynamic_shared_memory() {
     dynamic_shared_used_ = true;
     return dynamic_shared_.data();
   }
   void fill_static_shared();
-  [[noreturn]] void refuse(const char* what, SourceLine where) const;
+  [[noreturn]] void refuse(const std::string& what, SourceLine where) const;
+  [[noreturn]] void refuse_to_read(unsigned read, unsigned reader);
 
-  WarpTable warp_table() {
-    return {warps_[running_->warp].contributions, int(running_->lane), warps_[running_->warp].alive};
-  }
   AsyncCopies& async_copies() { return running_->copies; }
   bool copies_at_once();
 
@@ -63,13 +61,12 @@ class Multiprocessor {
     unsigned lane = 0, warp = 0;
     State state = State::runnable;
     Fiber* fiber = nullptr;
-    // The barrier or collective where it waits, and its contribution.
+    // The barrier or collective where it waits, and what it passes to it.
     SourceLine where;
     int predicate = 0;
-    WarpOp op = WarpOp::sync;
-    unsigned mask = 0;
-    uint64_t value = 0;
-    int source = -1;
+    const char* collective = "";
+    const void* value = nullptr;
+    const ReadLanes* read = nullptr;
     AsyncCopies copies;
   };
 
@@ -81,7 +78,6 @@ class Multiprocessor {
     unsigned alive = 0;  // lanes that have not ended
     int pending = 0;
     Collective collectives[32];
-    const void* contributions[32];
   };
 
   void prepare(const Grid& grid, uint3 block);

@@ -1,33 +1,12 @@
 #pragma once
-// The instructions that kernels use through inline PTX (cuda/mma.cuh): those that a whole warp executes together, and
-// asynchronous copies. They are in a header, compiled with the kernels, so that sanitizers check their reads and
-// writes.
+// The asynchronous copies that kernels use through inline PTX (cuda/mma.cuh). They are in a header, compiled with the
+// kernels, so that sanitizers check their reads and writes.
 #include <cstring>
 #include <vector>
 
 #include "cuda/emulator/cuda_runtime.h"
 
 namespace cairn::host_cuda {
-
-// A warp's table of its lanes' contributions, the calling lane, and the lanes that have not ended.
-struct WarpTable {
-  const void** contributions;
-  int lane;
-  unsigned alive;
-};
-WarpTable warp_table();
-
-// Each lane of a warp contributes `mine`. Then each calls read(all, lane), where all(0) .. all(31) are the
-// contributions.
-template <class T, class F>
-void warp_exchange(const T& mine, F&& read, SourceLine where) {
-  const WarpTable table = warp_table();
-  table.contributions[table.lane] = &mine;
-  warp_collective(WarpOp::sync, 0xffffffffu, 0, 0, 32, where);
-  if (~warp_table().alive) refuse("an instruction of a whole warp, of which lanes are missing", where);
-  read([&](int lane) -> const T& { return *static_cast<const T*>(table.contributions[lane]); }, table.lane);
-  warp_collective(WarpOp::sync, 0xffffffffu, 0, 0, 32, where);  // now no lane reads the contributions any more
-}
 
 // An asynchronous copy is carried out between its call and the wait for it. Done late, it reveals a forgotten wait.
 // Done at once, it reveals a buffer that is still being read.

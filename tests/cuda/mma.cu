@@ -90,9 +90,9 @@ __global__ void load(bool transposed, const uint8_t* matrices, uint32_t* registe
   __syncthreads();
   uint32_t r[4];
   if (transposed)
-    load_matrices_transposed(r, shared + 16 * threadIdx.x);
+    load_matrices<true>(r, shared + 16 * threadIdx.x);
   else
-    load_matrices(r, shared + 16 * threadIdx.x);
+    load_matrices<false>(r, shared + 16 * threadIdx.x);
   for (int i = 0; i < 4; ++i) registers[4 * threadIdx.x + unsigned(i)] = r[i];
 }
 
