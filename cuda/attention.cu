@@ -44,8 +44,8 @@ void attention_forward(Stream stream, const AttentionOperands<T>& in, HeadView<T
   const AttentionProblem<T> p("attention", in);
   if (!suits_mma(p, out)) return attend_simt(stream, p, NoTop{}, out, logsumexp);
   Workspace workspace(Device::cuda);
-  with_mma_shape<T>(size, [&]<int columns>(auto shape) {
-    using Shape = decltype(shape);
+  with_mma_columns(size, [&]<int columns> {
+    using Shape = MmaShape<T, columns>;
     Splits splits = split_keys(p, Shape::own, size.M, workspace);
     if (splits.partial) splits.softmax = workspace.take<RowSoftmax>(splits.count * rows);
     launch(attend_mma<T, columns>,

@@ -109,9 +109,8 @@ struct KeyTiles {
 
   __device__ void copy(int k0, int place) const {
     const int rows = batch_head.keys - k0;
-    k.row(place).template copy<keys>(p.k.at(batch_head.batch, k0, batch_head.head), p.k.row_stride, rows, p.D());
-    if (with_values)
-      v.row(place).template copy<keys>(p.v.at(batch_head.batch, k0, batch_head.head), p.v.row_stride, rows, p.M());
+    k.row(place).template copy<keys>(batch_head.row(p.k, k0), p.k.row_stride, rows, p.D());
+    if (with_values) v.row(place).template copy<keys>(batch_head.row(p.v, k0), p.v.row_stride, rows, p.M());
     commit_copies();
   }
   // Calls f(k0, k, v) for the tile at `begin`, whose copy has been started, and for those after it. next_tile(from)
@@ -151,8 +150,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
   float sums[columns / 8][4] = {};
 
   if (begin < end) {
-    own.template copy<Shape::own>(p.q.at(batch_head.batch, task.row, batch_head.head), p.q.row_stride,
-                                  batch_head.queries - task.row, p.D());
+    own.template copy<Shape::own>(batch_head.row(p.q, task.row), p.q.row_stride, batch_head.queries - task.row, p.D());
     commit_copies();
     tiles.copy(begin, 0);
 
@@ -193,8 +191,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
       if (mma_t() == 0) splits.softmax[part] = {softmax.running_max[half], softmax.sum[half]};
       continue;
     }
-    write_sums(sums, half, softmax.inverse(half) * dropout.scale, out.at(batch_head.batch, query, batch_head.head),
-               p.M());
+    write_sums(sums, half, softmax.inverse(half) * dropout.scale, batch_head.row(out, query), p.M());
     if (mma_t() == 0) logsumexp[place] = softmax.logsumexp(half);
   }
 }
@@ -254,8 +251,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
 
   if (begin < end && task.row < batch_head.queries) {
     const int rows = batch_head.queries - task.row;
-    q.template copy<Shape::own>(p.q.at(batch_head.batch, task.row, batch_head.head), p.q.row_stride, rows, p.D());
-    g.template copy<Shape::own>(dout.at(batch_head.batch, task.row, batch_head.head), dout.row_stride, rows, p.M());
+    q.template copy<Shape::own>(batch_head.row(p.q, task.row), p.q.row_stride, rows, p.D());
+    g.template copy<Shape::own>(batch_head.row(dout, task.row), dout.row_stride, rows, p.M());
     if (const int i = int(threadIdx.x); i < Shape::own)
       copy_async<sizeof(State)>(own_states + i, states + batch_head.index * p.size.N + task.row + min(i, rows - 1),
                                 true);
@@ -292,7 +289,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
                  splits.partial + ((task.split * p.size.B * p.size.H + batch_head.index) * p.size.N + query) * p.size.D,
                  p.D());
     else
-      write_sums(sums, half, scale, dq.at(batch_head.batch, query, batch_head.head), p.D());
+      write_sums(sums, half, scale, batch_head.row(dq, query), p.D());
   }
 }
 
@@ -319,8 +316,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
   const auto copy_queries = [&](int q0, int place) {
     const int rows = batch_head.queries - q0;
     const Tile q = all_q.row(place), g = all_g.row(place);
-    q.template copy<queries>(p.q.at(batch_head.batch, q0, batch_head.head), p.q.row_stride, rows, p.D());
-    g.template copy<queries>(dout.at(batch_head.batch, q0, batch_head.head), dout.row_stride, rows, p.M());
+    q.template copy<queries>(batch_head.row(p.q, q0), p.q.row_stride, rows, p.D());
+    g.template copy<queries>(batch_head.row(dout, q0), dout.row_stride, rows, p.M());
     const int i = int(threadIdx.x);
     const State* const from = states + batch_head.index * p.size.N + q0;
     if (i < queries) copy_async<sizeof(State)>(all_states + place + i, i < rows ? from + i : from, i < rows);
@@ -332,8 +329,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
   };
   if (begin < batch_head.queries && task.row < batch_head.keys) {
     const int rows = batch_head.keys - task.row;
-    k.template copy<Shape::own>(p.k.at(batch_head.batch, task.row, batch_head.head), p.k.row_stride, rows, p.D());
-    v.template copy<Shape::own>(p.v.at(batch_head.batch, task.row, batch_head.head), p.v.row_stride, rows, p.M());
+    k.template copy<Shape::own>(batch_head.row(p.k, task.row), p.k.row_stride, rows, p.D());
+    v.template copy<Shape::own>(batch_head.row(p.v, task.row), p.v.row_stride, rows, p.M());
     copy_queries(begin, 0);
 
     for (int q0 = begin, next, place = 0; q0 < batch_head.queries; q0 = next, place ^= queries) {
@@ -366,8 +363,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
     const int key = key0 + mma_g() + 8 * half;
     if (key >= p.S()) continue;
     const bool valid = key < batch_head.keys;
-    write_sums(sums_k, half, valid ? p.scale : 0.0f, dk.at(batch_head.batch, key, batch_head.head), p.D(), top.add);
-    write_sums(sums_v, half, valid ? 1.0f : 0.0f, dv.at(batch_head.batch, key, batch_head.head), p.M(), top.add);
+    write_sums(sums_k, half, valid ? p.scale : 0.0f, batch_head.row(dk, key), p.D(), top.add);
+    write_sums(sums_v, half, valid ? 1.0f : 0.0f, batch_head.row(dv, key), p.M(), top.add);
   }
 }
 
@@ -377,21 +374,22 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
 // is positive, and the GPU has the instructions.
 template <class T, class... More>
 bool suits_mma(const AttentionProblem<T>& p, const More&... more) {
-  const auto whole = [](int64_t columns) { return columns > 0 && columns <= 128 && columns % (16 / sizeof(T)) == 0; };
-  return whole(p.size.D) && whole(p.size.M) && p.scale > 0 && aligned(p.q, 16) && aligned(p.k, 16) &&
-         aligned(p.v, 16) && (aligned(more, 16) && ...) && has_mma();
+  constexpr int chunk = 16 / sizeof(T);
+  const auto whole = [](int64_t columns) { return columns > 0 && columns <= 128 && columns % chunk == 0; };
+  return whole(p.size.D) && whole(p.size.M) && p.scale > 0 && holds_packs<chunk>(p.q) && holds_packs<chunk>(p.k) &&
+         holds_packs<chunk>(p.v) && (holds_packs<chunk>(more) && ...) && has_mma();
 }
 
-// Calls f with the smallest shape that has room for D and M.
-template <class T, class F>
-void with_mma_shape(const AttentionSize& size, F&& f) {
+// Calls f<columns>() with the fewest columns that have room for D and M.
+template <class F>
+void with_mma_columns(const AttentionSize& size, F f) {
   const int64_t columns = std::max(size.D, size.M);
   if (columns <= 32)
-    f.template operator()<32>(MmaShape<T, 32>{});
+    f.template operator()<32>();
   else if (columns <= 64)
-    f.template operator()<64>(MmaShape<T, 64>{});
+    f.template operator()<64>();
   else
-    f.template operator()<128>(MmaShape<T, 128>{});
+    f.template operator()<128>();
 }
 
 // The gradients of attention, on tensor cores or in float32 arithmetic.
@@ -401,8 +399,8 @@ void attention_gradients(Stream stream, const AttentionProblem<T>& p, HeadView<c
   const AttentionSize& size = p.size;
   const int64_t heads = size.B * size.H;
   if (!suits_mma(p, dout, dq, dk, dv)) return gradients_simt(stream, p, dout, states, top, dq, dk, dv);
-  with_mma_shape<T>(size, [&]<int columns>(auto shape) {
-    using Shape = decltype(shape);
+  with_mma_columns(size, [&]<int columns> {
+    using Shape = MmaShape<T, columns>;
     if (heads * size.N > 0) {
       Workspace workspace(Device::cuda);
       const Splits splits = split_keys(p, Shape::own, size.D, workspace);

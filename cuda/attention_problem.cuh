@@ -28,33 +28,31 @@ struct AttentionProblem : AttentionOperands<T> {
   // Rows [row, end) of x in a batch_head, from column `column` on.
   __device__ RowBlock<T> rows(const HeadView<const T>& x, const BatchHead& batch_head, int row, int end, int columns,
                               int column = 0) const {
-    return {x.at(batch_head.batch, row, batch_head.head) + column, x.row_stride, end - row, columns - column};
+    return {batch_head.row(x, row) + column, x.row_stride, end - row, columns - column};
   }
 };
 
-// Whether every row begins at a multiple of `bytes`.
-template <class T>
-bool aligned(const HeadView<T>& x, size_t bytes) {
-  const auto whole = [=](int64_t elements) { return elements * int64_t(sizeof(T)) % int64_t(bytes) == 0; };
-  return reinterpret_cast<uintptr_t>(x.data) % bytes == 0 && whole(x.batch_stride) && whole(x.row_stride) &&
-         whole(x.head_stride);
-}
-
-// The top keys of full attention, which has none. TopKeys in cuda/centroid_topk_problem.cuh has the same interface.
+// The top keys of full attention, which has none. TopKeys in cuda/centroid_topk.cuh has the same interface.
 struct NoTop {
   using State = QueryState;
   static constexpr bool some = false, add = false;
   __device__ uint64_t bits_from(const AttentionSize&, const BatchHead&, int, int) const { return 0; }
 };
 
-// The dot product of row number `row` of x and of y [B, N, H, columns]; rows are numbered in the order [B, H, N]. A
-// warp computes it.
+// Row number `row` of x [B, N, H, any]; rows are numbered in the order [B, H, N].
+template <class T>
+__device__ T* numbered_row(const AttentionSize& size, const HeadView<T>& x, int64_t row) {
+  const int64_t batch_head = row / size.N;
+  return x.at(batch_head / size.H, row % size.N, batch_head % size.H);
+}
+
+// The dot product of row number `row` of x and of y. A warp computes it.
 template <class T>
 __device__ float product_of_rows(const AttentionSize& size, int64_t row, const HeadView<const T>& x,
                                  const HeadView<const T>& y, int64_t columns) {
-  const int64_t batch_head = row / size.N, b = batch_head / size.H, h = batch_head % size.H, i = row % size.N;
+  const T *const of_x = numbered_row(size, x, row), *const of_y = numbered_row(size, y, row);
   float sum = 0;
-  for (int64_t c = threadIdx.x % 32; c < columns; c += 32) sum += float(x.at(b, i, h)[c]) * float(y.at(b, i, h)[c]);
+  for (int64_t c = threadIdx.x % 32; c < columns; c += 32) sum += float(of_x[c]) * float(of_y[c]);
   return warp_reduce(sum, Sum{});
 }
 

@@ -13,22 +13,12 @@
 
 namespace cairn::gpu {
 
-// Bit 4 i + j: key k0 + tile_column() + j is a top key of query q0 + tile_row(i).
-template <class Top>
-__device__ unsigned top_query_rows(const Top& top, const AttentionSize& size, const BatchHead& batch_head, int q0,
-                                   int k0) {
+// Whether the key is a top key of the query, in the order of visible_bits.
+template <bool key_rows, class Top>
+__device__ unsigned top_bits(const Top& top, const AttentionSize& size, const BatchHead& batch_head, int q0, int k0) {
   if (!Top::some) return 0;
-  return score_bits(
-      [&](int i) { return unsigned(top.bits_from(size, batch_head, q0 + tile_row(i), k0 + tile_column())) & 15u; });
-}
-// Where the tile's rows are keys: bit key_bit(i, j) is for key k0 + tile_row(i) and query q0 + tile_column() + j.
-template <class Top>
-__device__ unsigned top_key_rows(const Top& top, const AttentionSize& size, const BatchHead& batch_head, int q0,
-                                 int k0) {
-  if (!Top::some) return 0;
-  return score_bits([&](int n) {
-    return unsigned(top.bits_from(size, batch_head, q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4))) & 15u;
-  });
+  return tile_bits<key_rows>(
+      q0, k0, [&](int query, int key) { return unsigned(top.bits_from(size, batch_head, query, key)) & 15u; });
 }
 
 // logsumexp may be null.
@@ -47,8 +37,8 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 2)
     TileOf s;
     row_products(p.rows(p.q, batch_head, q0, batch_head.queries, p.D()),
                  p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), shared, s);
-    const unsigned visible = visible_query_rows(batch_head, q0, optimization_barrier(k0));
-    const unsigned keep = keep_query_rows(dropout, q0, k0) & ~top_query_rows(top, p.size, batch_head, q0, k0);
+    const unsigned visible = visible_bits<false>(batch_head, q0, optimization_barrier(k0));
+    const unsigned keep = kept_bits<false>(dropout, q0, k0) & ~top_bits<false>(top, p.size, batch_head, q0, k0);
     // [eq. 1] [eq. 4] The softmax; for clustered attention the queries are centroids.
     weigh_products(s, p.scale_2(), visible, keep, softmax, sum);
     store_weights(shared, s);
@@ -60,8 +50,8 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 2)
   for (int i = 0; i < 8; ++i) {
     const int query = q0 + tile_row(i);
     if (query >= p.N()) continue;
-    write_row(sum[i], softmax.inverse(i) * dropout.scale,
-              out.at(batch_head.batch, query, batch_head.head) + task.column, p.M() - task.column);
+    write_row(sum[i], softmax.inverse(i) * dropout.scale, batch_head.row(out, query) + task.column,
+              p.M() - task.column);
     if (logsumexp && task.column == 0 && tile_column() == 0)
       logsumexp[batch_head.index * p.size.N + query] = softmax.logsumexp(i);
   }
@@ -84,8 +74,8 @@ __global__ void __launch_bounds__(tile_threads, 2)
                  p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), shared, s);
     row_products(p.rows(dout, batch_head, q0, batch_head.queries, p.M()),
                  p.rows(p.v, batch_head, k0, batch_head.keys, p.M()), shared, g);
-    const unsigned visible = visible_query_rows(batch_head, q0, k0), keep = keep_query_rows(dropout, q0, k0);
-    const unsigned in_top = top_query_rows(top, p.size, batch_head, q0, k0);
+    const unsigned visible = visible_bits<false>(batch_head, q0, k0), keep = kept_bits<false>(dropout, q0, k0);
+    const unsigned in_top = top_bits<false>(top, p.size, batch_head, q0, k0);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const auto state = states[batch_head.index * p.size.N + min(q0 + tile_row(i), p.N() - 1)];
@@ -103,8 +93,8 @@ __global__ void __launch_bounds__(tile_threads, 2)
   for (int i = 0; i < 8; ++i) {
     const int query = q0 + tile_row(i);
     if (query < p.N())
-      write_row(sum[i], query < batch_head.queries ? p.scale : 0.0f,
-                dq.at(batch_head.batch, query, batch_head.head) + task.column, p.D() - task.column);
+      write_row(sum[i], query < batch_head.queries ? p.scale : 0.0f, batch_head.row(dq, query) + task.column,
+                p.D() - task.column);
   }
 }
 
@@ -127,8 +117,8 @@ __global__ void __launch_bounds__(tile_threads, 2)
                  p.rows(p.q, batch_head, q0, batch_head.queries, p.D()), shared, s);
     row_products(p.rows(p.v, batch_head, k0, batch_head.keys, p.M()),
                  p.rows(dout, batch_head, q0, batch_head.queries, p.M()), shared, g);
-    const unsigned visible = visible_key_rows(batch_head, q0, k0), keep = keep_key_rows(dropout, q0, k0);
-    const unsigned in_top = top_key_rows(top, p.size, batch_head, q0, k0);
+    const unsigned visible = visible_bits<true>(batch_head, q0, k0), keep = kept_bits<true>(dropout, q0, k0);
+    const unsigned in_top = top_bits<true>(top, p.size, batch_head, q0, k0);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const auto state = states[batch_head.index * p.size.N + min(q0 + tile_column() + j, p.N() - 1)];
@@ -153,23 +143,16 @@ __global__ void __launch_bounds__(tile_threads, 2)
     const int key = k0 + tile_row(i);
     if (key >= p.S()) continue;
     const bool valid = key < batch_head.keys;
-    write_row(sum_k[i], valid ? p.scale : 0.0f, dk.at(batch_head.batch, key, batch_head.head) + task.column,
-              p.D() - task.column, top.add);
-    write_row(sum_v[i], valid ? 1.0f : 0.0f, dv.at(batch_head.batch, key, batch_head.head) + task.column,
-              p.M() - task.column, top.add);
+    write_row(sum_k[i], valid ? p.scale : 0.0f, batch_head.row(dk, key) + task.column, p.D() - task.column, top.add);
+    write_row(sum_v[i], valid ? 1.0f : 0.0f, batch_head.row(dv, key) + task.column, p.M() - task.column, top.add);
   }
-}
-
-// One block for each tile of rows and each tile of columns.
-inline Launch tile_blocks(Stream stream, const AttentionSize& size, int64_t rows, int64_t columns, int width) {
-  return {size.B * size.H * ceil_div(rows, tile) * TileTask::column_tiles(columns, width), tile_threads, tile_bytes,
-          stream};
 }
 
 template <class T, class Top>
 void attend_simt(Stream stream, const AttentionProblem<T>& p, Top top, HeadView<T> out, float* logsumexp) {
+  const int64_t tiles = p.size.B * p.size.H * ceil_div(p.size.N, tile);
   with_tile_width(p.size.M, [&]<int width> {
-    launch(attend<T, width, Top>, tile_blocks(stream, p.size, p.size.N, p.size.M, width), p, top, out, logsumexp);
+    launch(attend<T, width, Top>, tile_blocks(stream, tiles, p.size.M, width), p, top, out, logsumexp);
   });
 }
 
@@ -177,13 +160,15 @@ template <class T, class Top>
 void gradients_simt(Stream stream, const AttentionProblem<T>& p, HeadView<const T> dout,
                     const typename Top::State* states, Top top, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
   const AttentionSize& size = p.size;
-  if (size.B * size.H * size.N > 0)
+  const int64_t heads = size.B * size.H, query_tiles = heads * ceil_div(size.N, tile),
+                key_tiles = heads * ceil_div(size.S, tile);
+  if (query_tiles > 0)
     with_tile_width(size.D, [&]<int width> {
-      launch(query_gradient<T, width, Top>, tile_blocks(stream, size, size.N, size.D, width), p, dout, states, top, dq);
+      launch(query_gradient<T, width, Top>, tile_blocks(stream, query_tiles, size.D, width), p, dout, states, top, dq);
     });
-  if (size.B * size.H * size.S > 0)
-    launch(key_gradient<T, Top>, tile_blocks(stream, size, size.S, std::max(size.D, size.M), tile), p, dout, states,
-           top, dk, dv);
+  if (key_tiles > 0)
+    launch(key_gradient<T, Top>, tile_blocks(stream, key_tiles, std::max(size.D, size.M), tile), p, dout, states, top,
+           dk, dv);
 }
 
 }  // namespace cairn::gpu

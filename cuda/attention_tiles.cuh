@@ -38,6 +38,10 @@ struct BatchHead {
         key_step(mask.allowed_key),
         positions(mask) {}
 
+  template <class T>
+  __device__ T* row(const HeadView<T>& x, int64_t number) const {
+    return x.at(batch, number, head);
+  }
   __device__ bool visible(int query, int key) const {
     return query < queries && key < keys && positions.sees(query, key) &&
            (!allowed || allowed[query * query_step + key * key_step]);
@@ -77,7 +81,7 @@ struct TileTask {
                       int64_t first_tile = 0)
       : splits(splits_of_keys) {
     int64_t block = blockIdx.x;
-    const int64_t tiles = ceil_div(rows, tile_rows), across = column_tiles(columns, tile_columns);
+    const int64_t tiles = ceil_div(rows, tile_rows), across = count_chunks(columns, tile_columns);
     column = int(block % across) * tile_columns, block /= across;
     split = int(block % splits), block = block / splits + first_tile;
     row = int(block % tiles) * tile_rows;
@@ -87,11 +91,6 @@ struct TileTask {
   __device__ int first_key(int64_t S, int unit = 64) const { return int(split * ceil_div(S, unit) / splits) * unit; }
   __device__ int end_key(int64_t S, int unit = 64) const {
     return int((split + 1) * ceil_div(S, unit) / splits) * unit;
-  }
-
-  // Tiles across the columns. At least one, because a block also computes results without columns, such as logsumexp.
-  CAIRN_HD static constexpr int64_t column_tiles(int64_t columns, int tile_columns) {
-    return columns > 0 ? (columns + tile_columns - 1) / tile_columns : 1;
   }
 };
 
@@ -220,26 +219,28 @@ inline __device__ int tile_column() { return 4 * int(threadIdx.x % 16); }
 using Pack4 = Pack<float, 4>;
 using TileOf = float[8][4];
 
-// Where the tile's rows are queries: bit 4 i + j says whether query tile_row(i) may attend to key tile_column() + j;
-// keep_query_rows: whether dropout keeps that weight.
-inline __device__ unsigned visible_query_rows(const BatchHead& batch_head, int q0, int k0) {
-  if (!batch_head.masks_rows(q0, q0 + tile, k0, k0 + tile)) return ~0u;
-  return score_bits([&](int i) { return batch_head.visible_keys(q0 + tile_row(i), k0 + tile_column()); });
-}
-inline __device__ unsigned keep_query_rows(const TileDropout& dropout, int q0, int k0) {
-  if (!dropout.active) return ~0u;
-  return score_bits([&](int i) { return dropout.keep(q0 + tile_row(i), k0 + tile_column()); });
-}
-// The same where the tile's rows are keys and its columns queries: bit key_bit(i, j) is for key tile_row(i).
+// Bits of a tile of scores. Where the tile's rows are queries, bit 4 i + j is for query tile_row(i) and key
+// tile_column() + j. With key_rows, bit key_bit(i, j) is for key tile_row(i) and query tile_column() + j. f(query, key)
+// returns the bits of four keys from `key` on.
 inline __device__ constexpr int key_bit(int i, int j) { return 4 * (i / 4 * 4 + j) + i % 4; }
-inline __device__ unsigned visible_key_rows(const BatchHead& batch_head, int q0, int k0) {
-  if (!batch_head.masks(q0, q0 + tile, k0, k0 + tile)) return ~0u;
-  return score_bits(
-      [&](int n) { return batch_head.visible_keys(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
+template <bool key_rows, class F>
+__device__ unsigned tile_bits(int q0, int k0, F f) {
+  return score_bits([&](int n) {
+    return key_rows ? f(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)) : f(q0 + tile_row(n), k0 + tile_column());
+  });
 }
-inline __device__ unsigned keep_key_rows(const TileDropout& dropout, int q0, int k0) {
+// Whether the query may attend to the key, and whether dropout keeps that weight.
+template <bool key_rows>
+__device__ unsigned visible_bits(const BatchHead& batch_head, int q0, int k0) {
+  const bool masks =
+      key_rows ? batch_head.masks(q0, q0 + tile, k0, k0 + tile) : batch_head.masks_rows(q0, q0 + tile, k0, k0 + tile);
+  if (!masks) return ~0u;
+  return tile_bits<key_rows>(q0, k0, [&](int query, int key) { return batch_head.visible_keys(query, key); });
+}
+template <bool key_rows>
+__device__ unsigned kept_bits(const TileDropout& dropout, int q0, int k0) {
   if (!dropout.active) return ~0u;
-  return score_bits([&](int n) { return dropout.keep(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
+  return tile_bits<key_rows>(q0, k0, [&](int query, int key) { return dropout.keep(query, key); });
 }
 
 // Rows of a matrix from `data` on. The first `rows` rows and `columns` columns exist.
@@ -379,7 +380,7 @@ __device__ unsigned pair_bits(F f) {
 }
 
 // Turns a tile of products into weights, and corrects `sum`, the weighted rows so far, for the new running maximum.
-// `visible` and `keep` have the bits of visible_query_rows.
+// `visible` and `keep` have the bits of visible_bits and kept_bits.
 template <int items>
 __device__ void weigh_products(TileOf& s, float scale_2, unsigned visible, unsigned keep,
                                RunningSoftmax<8, 16>& softmax, float (&sum)[8][items]) {
@@ -421,6 +422,12 @@ __device__ void write_row(const float (&sum)[items], float factor, T* to, int co
       for (int e = 0; e < 4; ++e)
         if (c + e < columns) to[c + e] = four.element[e];
   }
+}
+
+// A block for each of `tiles` tiles of rows and each `width` columns. At least one for a tile of rows, because a block
+// also computes results without columns, such as logsumexp.
+inline Launch tile_blocks(Stream stream, int64_t tiles, int64_t columns, int width) {
+  return {tiles * count_chunks(columns, width), tile_threads, tile_bytes, stream};
 }
 
 // Calls f<width>() with the number of columns that a block computes, 64 or 128. Other blocks compute further columns.

@@ -44,11 +44,6 @@
 namespace cairn::gpu {
 namespace {
 
-template <class T>
-struct BucketProblem : AttentionProblem<T> {
-  BucketRounds rounds;
-};
-
 // A place of the sorted order.
 struct alignas(16) Place {
   int position = -1, bucket = -1;
@@ -70,17 +65,12 @@ struct PlacedRows {
   __device__ void skip_rows(int n) { places += n, rows -= n; }
 };
 
-// A range of places that a tile meets, each once. Negative places are those of the last chunk, and places after the
-// last chunk are those of the first.
-struct Range {
-  int begin, end;
-};
-
 // A block's view of one round of a batch_head: n places in chunks of `size`. (It holds no address of its own members,
 // so that they stay in registers.)
 template <class T>
 struct Work {
-  const BucketProblem<T>& p;
+  const AttentionProblem<T>& p;
+  const BucketRounds& rounds;
   BatchHead batch_head;
   TileDropout dropout;
   int64_t round;
@@ -88,29 +78,31 @@ struct Work {
   int n, size, chunks;
   Place *queries, *keys;  // of the present tile, in shared memory
 
-  __device__ Work(const BucketProblem<T>& problem, const TileTask& task, int64_t of_round, Place* of_queries,
-                  Place* of_keys)
+  __device__ Work(const AttentionProblem<T>& problem, const BucketRounds& all_rounds, const TileTask& task,
+                  int64_t of_round, Place* of_queries, Place* of_keys)
       : p(problem),
+        rounds(all_rounds),
         batch_head(p.size, p.mask, task.batch_head),
         dropout(p.dropout, batch_head),
         round(of_round),
         queries(of_queries),
         keys(of_keys) {
-    const int64_t row = p.rounds.row(batch_head.index, round);
-    const Chunks all = p.rounds.chunks(row);
-    order = p.rounds.order(row), labels = p.rounds.labels(row);
+    const int64_t row = rounds.row(batch_head.index, round);
+    const Chunks all = rounds.chunks(row);
+    order = rounds.order(row), labels = rounds.labels(row);
     n = int(all.n), size = int(all.size), chunks = int(all.count());
   }
 
-  // The places of the keys (or queries) that the queries (or keys) of the tile at `first` meet.
+  // The places of the keys (or queries) that the queries (or keys) of the tile at `first` meet, each once. Negative
+  // places are those of the last chunk, and places after the last chunk are those of the first.
   __device__ int last_chunk(int first) const { return (min(first + tile, n) - 1) / size; }
-  __device__ Range keys_of(int first) const {
+  __device__ Range<int> keys_of(int first) const {
     if (first >= n) return {0, 0};
     const int chunk = first / size, last = last_chunk(first);
     const bool all = chunk == 0 && last == chunks - 1;
     return {all ? 0 : (chunk - 1) * size, min((last + 1) * size, n)};
   }
-  __device__ Range queries_of(int first) const {
+  __device__ Range<int> queries_of(int first) const {
     if (first >= n) return {0, 0};
     const int chunk = first / size, last = last_chunk(first);
     if (last < chunks - 1) return {chunk * size, min((last + 2) * size, n)};
@@ -145,14 +137,14 @@ struct Work {
     __syncthreads();
   }
   __device__ PlacedRows<T> rows(const HeadView<const T>& x, const Place* places, int columns, int column = 0) const {
-    return {x.batch_head(batch_head.batch, batch_head.head) + column, x.row_stride, places, tile, columns - column};
+    return {batch_head.row(x, 0) + column, x.row_stride, places, tile, columns - column};
   }
   __device__ bool sees(int i, int j) const {
     const Place query = queries[i], key = keys[j];
     return query.chunk >= 0 && key.chunk >= 0 && (key.chunk == query.chunk || key.chunk == query.before) &&
-           (!p.rounds.bucket_mask || key.bucket == query.bucket) && key.position != query.position &&
+           (!rounds.bucket_mask || key.bucket == query.bucket) && key.position != query.position &&
            batch_head.visible(query.position, key.position) &&
-           !(p.rounds.deduplicate && p.rounds.met_before(batch_head.index, round, query.position, key.position));
+           !(rounds.deduplicate && rounds.met_before(batch_head.index, round, query.position, key.position));
   }
   __device__ bool keep(int i, int j) const {
     const int position = keys[j].position;
@@ -160,13 +152,13 @@ struct Work {
   }
   // The row of x that the sums of a place are added to; null where the place has no position.
   __device__ float* row_of(const HeadView<float>& x, const Place& place) const {
-    return place.position < 0 ? nullptr : x.at(batch_head.batch, place.position, batch_head.head);
+    return place.position < 0 ? nullptr : batch_head.row(x, place.position);
   }
 };
 
 // The factor of a query's own value in its output: 0 if the query sees other keys.
 template <class T>
-__device__ float self_factor(const BucketProblem<T>& p, const float* logsumexp, int64_t row) {
+__device__ float self_factor(const AttentionProblem<T>& p, const float* logsumexp, int64_t row) {
   const BatchHead batch_head(p.size, p.mask, row / p.size.N);
   const int i = int(row % p.size.N);
   if (logsumexp[row] != -INFINITY || !batch_head.visible(i, i)) return 0;
@@ -177,12 +169,13 @@ __device__ float self_factor(const BucketProblem<T>& p, const float* logsumexp, 
 // to = the rows of x for queries that see themselves alone, 0 for others. x may be null: zeros.
 template <class T>
 __global__ void __launch_bounds__(row_threads<32>)
-    start_sums(BucketProblem<T> p, const float* logsumexp, HeadView<const T> x, int64_t columns, HeadView<float> to) {
+    start_sums(AttentionProblem<T> p, const float* logsumexp, HeadView<const T> x, int64_t columns,
+               HeadView<float> to) {
   each_row<32>(p.size.B * p.size.H * p.size.N, [&](int64_t row) {
     const float factor = x ? self_factor(p, logsumexp, row) : 0.0f;
-    const int64_t batch_head = row / p.size.N, b = batch_head / p.size.H, h = batch_head % p.size.H, i = row % p.size.N;
-    for (int64_t c = row_lane<32>(); c < columns; c += 32)
-      to.at(b, i, h)[c] = factor == 0 ? 0.0f : factor * float(x.at(b, i, h)[c]);
+    const T* const from = numbered_row(p.size, x, row);
+    float* const sums = numbered_row(p.size, to, row);
+    for (int64_t c = row_lane<32>(); c < columns; c += 32) sums[c] = factor == 0 ? 0.0f : factor * float(from[c]);
   });
 }
 
@@ -190,20 +183,22 @@ template <class T>
 __global__ void __launch_bounds__(row_threads<32>)
     round_sums(AttentionSize size, HeadView<const float> sums, int64_t columns, HeadView<T> to) {
   each_row<32>(size.B * size.H * size.N, [&](int64_t row) {
-    const int64_t batch_head = row / size.N, b = batch_head / size.H, h = batch_head % size.H, i = row % size.N;
-    for (int64_t c = row_lane<32>(); c < columns; c += 32) to.at(b, i, h)[c] = T(sums.at(b, i, h)[c]);
+    const float* const from = numbered_row(size, sums, row);
+    T* const result = numbered_row(size, to, row);
+    for (int64_t c = row_lane<32>(); c < columns; c += 32) result[c] = T(from[c]);
   });
 }
 
 // `before`: the logsumexps of earlier rounds.
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, 2)
-    attend_chunks(BucketProblem<T> p, int64_t round, HeadView<float> out, const float* before, float* logsumexp) {
+    attend_chunks(AttentionProblem<T> p, BucketRounds rounds, int64_t round, HeadView<float> out, const float* before,
+                  float* logsumexp) {
   __shared__ Place queries[tile], keys[tile];
   float* const workspace = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, p.size.M, width);
-  const Work<T> work(p, task, round, queries, keys);
-  const Range range = work.keys_of(task.row);
+  const Work<T> work(p, rounds, task, round, queries, keys);
+  const Range<int> range = work.keys_of(task.row);
   RunningSoftmax<8, 16> softmax;
   float sum[8][width / 16] = {};
 
@@ -245,13 +240,13 @@ __global__ void __launch_bounds__(tile_threads, 2)
 
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, 2)
-    bucket_query_gradient(BucketProblem<T> p, int64_t round, HeadView<const T> dout, const QueryState* states,
-                          HeadView<float> dq) {
+    bucket_query_gradient(AttentionProblem<T> p, BucketRounds rounds, int64_t round, HeadView<const T> dout,
+                          const QueryState* states, HeadView<float> dq) {
   __shared__ Place queries[tile], keys[tile];
   float* const workspace = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, p.size.D, width);
-  const Work<T> work(p, task, round, queries, keys);
-  const Range range = work.keys_of(task.row);
+  const Work<T> work(p, rounds, task, round, queries, keys);
+  const Range<int> range = work.keys_of(task.row);
   float sum[8][width / 16] = {};
 
   work.load_own(queries, task.row, work.batch_head.queries);
@@ -284,13 +279,13 @@ __global__ void __launch_bounds__(tile_threads, 2)
 // The tile's rows are keys here, and its columns queries.
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 2)
-    bucket_key_gradient(BucketProblem<T> p, int64_t round, HeadView<const T> dout, const QueryState* states,
-                        HeadView<float> dk, HeadView<float> dv) {
+    bucket_key_gradient(AttentionProblem<T> p, BucketRounds rounds, int64_t round, HeadView<const T> dout,
+                        const QueryState* states, HeadView<float> dk, HeadView<float> dv) {
   __shared__ Place queries[tile], keys[tile];
   float* const workspace = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, max(p.size.D, p.size.M), tile);
-  const Work<T> work(p, task, round, queries, keys);
-  const Range range = work.queries_of(task.row);
+  const Work<T> work(p, rounds, task, round, queries, keys);
+  const Range<int> range = work.queries_of(task.row);
   float sum_k[8][4] = {}, sum_v[8][4] = {};
 
   work.load_own(keys, task.row, work.batch_head.keys);
@@ -339,25 +334,22 @@ __global__ void __launch_bounds__(order_threads) invert_orders(BucketRounds roun
 
 // --------------------------------------------------------------------------------------------------- the host's part
 
-template <class T>
-BucketProblem<T> problem(Stream stream, const AttentionOperands<T>& in, const BucketRounds& rounds,
-                         Workspace& workspace) {
-  const AttentionSize& size = in.size;
+// The rounds, with what kernels need besides.
+BucketRounds prepared(Stream stream, const AttentionSize& size, BucketRounds rounds, Workspace& workspace) {
   check(size.N < 0x3fffffff, "bucket_attention on CUDA: expected fewer than 2^30 - 1 queries, got ", size.N);
-  BucketProblem<T> p{{"bucket_attention", in}, rounds};
-  p.rounds.chunk = std::min(rounds.chunk, size.N);  // places are ints
-  if (!rounds.deduplicate) return p;
+  rounds.chunk = std::min(rounds.chunk, size.N);  // places are ints
+  if (!rounds.deduplicate) return rounds;
   const int64_t rows = size.B * size.H * rounds.rounds;
   int32_t* const places = workspace.take<int32_t>(rows * size.N);
   launch(invert_orders, {ceil_div(rows * size.N, order_threads), order_threads, 0, stream}, rounds, rows, places);
-  p.rounds.places = places;
-  return p;
+  rounds.places = places;
+  return rounds;
 }
 
 // Memory for the sums [B, N, H, columns] of a result, in float32: the result itself if it is. They start from the rows
 // of x.
 template <class T>
-HeadView<float> sums_of(Stream stream, const BucketProblem<T>& p, HeadView<T> result, int64_t columns,
+HeadView<float> sums_of(Stream stream, const AttentionProblem<T>& p, HeadView<T> result, int64_t columns,
                         const float* logsumexp, HeadView<const T> x, Workspace& workspace) {
   const auto& [B, H, N, S, D, M, scale] = p.size;
   HeadView<float> sums;
@@ -376,22 +368,17 @@ void finish(Stream stream, const AttentionSize& size, HeadView<const float> sums
     launch(round_sums<T>, over_rows<32>(stream, size.B * size.H * size.N), size, sums, columns, result);
 }
 
-// One block for every 64 places and every `width` columns.
-Launch tiles(Stream stream, const AttentionSize& size, int64_t columns, int width) {
-  return {size.B * size.H * ceil_div(size.N, tile) * TileTask::column_tiles(columns, width), tile_threads, tile_bytes,
-          stream};
-}
-
 }  // namespace
 
 template <class T>
 void bucket_attention_forward(Stream stream, const AttentionOperands<T>& in, BucketRounds rounds, HeadView<T> out,
                               Accum<T>* logsumexp) {
   const AttentionSize& size = in.size;
-  const int64_t queries = size.B * size.H * size.N;
+  const int64_t queries = size.B * size.H * size.N, tiles = size.B * size.H * ceil_div(size.N, tile);
   if (queries == 0) return;
   Workspace workspace(Device::cuda);
-  const BucketProblem<T> p = problem(stream, in, rounds, workspace);
+  const AttentionProblem<T> p("bucket_attention", in);
+  rounds = prepared(stream, size, rounds, workspace);
   float* const other = workspace.take<float>(queries);
   float* now = rounds.rounds % 2 == 0 ? logsumexp : other;  // the last round writes the result
   fill(stream, queries, -INFINITY, DType::float32, now);
@@ -400,7 +387,7 @@ void bucket_attention_forward(Stream stream, const AttentionOperands<T>& in, Buc
     const float* const before = now;
     now = before == logsumexp ? other : logsumexp;
     with_tile_width(size.M, [&]<int width> {
-      launch(attend_chunks<T, width>, tiles(stream, size, size.M, width), p, round, sums, before, now);
+      launch(attend_chunks<T, width>, tile_blocks(stream, tiles, size.M, width), p, rounds, round, sums, before, now);
     });
   }
   finish(stream, size, sums, size.M, out);
@@ -411,10 +398,11 @@ void bucket_attention_backward(Stream stream, const AttentionOperands<T>& in, Bu
                                HeadView<const T> out, const Accum<T>* logsumexp, HeadView<const T> dout, HeadView<T> dq,
                                HeadView<T> dk, HeadView<T> dv) {
   const AttentionSize& size = in.size;
-  const int64_t queries = size.B * size.H * size.N;
+  const int64_t queries = size.B * size.H * size.N, tiles = size.B * size.H * ceil_div(size.N, tile);
   if (queries == 0) return;
   Workspace workspace(Device::cuda);
-  const BucketProblem<T> p = problem(stream, in, rounds, workspace);
+  const AttentionProblem<T> p("bucket_attention", in);
+  rounds = prepared(stream, size, rounds, workspace);
   QueryState* const states = workspace.take<QueryState>(queries);
   const HeadView<float> of_q = sums_of(stream, p, dq, size.D, logsumexp, {}, workspace);
   const HeadView<float> of_k = sums_of(stream, p, dk, size.D, logsumexp, {}, workspace);
@@ -422,10 +410,11 @@ void bucket_attention_backward(Stream stream, const AttentionOperands<T>& in, Bu
   launch(output_states<T>, over_rows<32>(stream, queries), size, out, dout, logsumexp, states);
   for (int64_t round = 0; round < rounds.rounds; ++round) {
     with_tile_width(size.D, [&]<int width> {
-      launch(bucket_query_gradient<T, width>, tiles(stream, size, size.D, width), p, round, dout, states, of_q);
+      launch(bucket_query_gradient<T, width>, tile_blocks(stream, tiles, size.D, width), p, rounds, round, dout, states,
+             of_q);
     });
-    launch(bucket_key_gradient<T>, tiles(stream, size, std::max(size.D, size.M), tile), p, round, dout, states, of_k,
-           of_v);
+    launch(bucket_key_gradient<T>, tile_blocks(stream, tiles, std::max(size.D, size.M), tile), p, rounds, round, dout,
+           states, of_k, of_v);
   }
   finish(stream, size, of_q, size.D, dq);
   finish(stream, size, of_k, size.D, dk);

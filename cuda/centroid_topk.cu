@@ -45,18 +45,18 @@ namespace {
 // scores [slots, S]: times log2 e, minus infinity where masked.
 template <class T>
 __global__ void __launch_bounds__(row_threads<32>)
-    choose_keys(CentroidProblem<T> p, int64_t first_tile, float* scores, bool choose, int32_t* topk, float* logsumexp,
-                T* mass, uint32_t* bits) {
-  const CentroidRow own(p, first_tile);
+    choose_keys(AttentionProblem<T> p, int k, int64_t first_tile, float* scores, bool choose, int32_t* topk,
+                float* logsumexp, T* mass, uint32_t* bits) {
+  const CentroidRow own(p.size.N, first_tile);
   if (!own.there) return;
   float* const score = scores + own.slot * p.size.S;
-  int32_t* const keys = topk + own.row * p.top;
+  int32_t* const keys = topk + own.row * k;
   const int lane = int(threadIdx.x % 32);
 
   const BatchHead batch_head(p.size, p.mask, own.batch_head);
-  const T* const query = p.q.at(batch_head.batch, own.query, batch_head.head);
+  const T* const query = batch_head.row(p.q, own.query);
   for (int key = lane; key < p.S(); key += 32) {
-    const T* const row = p.k.at(batch_head.batch, key, batch_head.head);
+    const T* const row = batch_head.row(p.k, key);
     float product = 0;
     for (int64_t d = 0; d < p.size.D; ++d) product = fmaf(float(query[d]), float(row[d]), product);
     score[key] = batch_head.visible(own.query, key) ? product * p.scale_2() : -INFINITY;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(row_threads<32>)
   if (choose) {
     const auto value = [&](int key) { return ordered(fmaxf(score[key], -INFINITY)); };  // NaN is never chosen
     Cut cut;
-    if (p.top < p.S()) cut = cut_after(p.S(), p.top, value, [](int key) { return key; });
+    if (k < p.S()) cut = cut_after(p.S(), k, value, [](int key) { return key; });
     if (cut.score <= ordered(-INFINITY)) cut = {ordered(-INFINITY) + 1};
     int count = 0;
     for (int base = 0; base < p.S(); base += 32) {
@@ -78,58 +78,56 @@ __global__ void __launch_bounds__(row_threads<32>)
       const int place = place_in_list(in_top, count);
       if (in_top) keys[place] = key;
     }
-    for (int l = count + lane; l < p.top; l += 32) keys[l] = -1;
+    for (int l = count + lane; l < k; l += 32) keys[l] = -1;
     __syncwarp();
   }
   float top_sum = 0;
-  for (int l = lane; l < p.top; l += 32)
+  for (int l = lane; l < k; l += 32)
     if (keys[l] >= 0 && keys[l] < p.S()) top_sum += exp2_approx(score[keys[l]] - lse2);
   // [eq. 9] [eq. 14]
   top_sum = warp_reduce(top_sum, Sum{});
   if (lane == 0) mass[own.row] = T(top_sum);
-  mark_keys(keys, p.top, p.size.S, bits + own.row * words(p.size.S));
+  mark_keys(keys, k, p.size.S, bits + own.row * words(p.size.S));
 }
 
 // ---------------------------------------------------------------------------------------------------------- backward
 
 template <class T>
 __global__ void __launch_bounds__(row_threads<32>)
-    query_states(CentroidProblem<T> p, const int32_t* topk, const float* logsumexp, const T* mass,
+    query_states(AttentionSize size, int k, const int32_t* topk, const float* logsumexp, const T* mass,
                  HeadView<const T> rest, const T* dmass, HeadView<const T> drest, CentroidState* states,
                  uint32_t* bits) {
-  each_row<32>(p.centroids(), [&](int64_t row) {
-    const float of_rest = product_of_rows(p.size, row, rest, drest, p.size.M), dm = float(dmass[row]);
+  each_row<32>(size.B * size.H * size.N, [&](int64_t row) {
+    const float of_rest = product_of_rows(size, row, rest, drest, size.M), dm = float(dmass[row]);
     // [grad. 9] delta, the sum over keys of A dA: m dm from the top keys, rest . drest from the others
     const float delta = fmaf(float(mass[row]), dm, of_rest);
     if (row_lane<32>() == 0) states[row] = {finite_shift(logsumexp[row]) * log2_e, delta, dm};
-    mark_keys(topk + row * p.top, p.top, p.size.S, bits + row * words(p.size.S));
+    mark_keys(topk + row * k, k, size.S, bits + row * words(size.S));
   });
 }
 
 // --------------------------------------------------------------------------------------------------- the host's part
 
 template <class T>
-CentroidProblem<T> problem(const AttentionOperands<T>& in, int64_t k) {
-  const AttentionSize& size = in.size;
+AttentionProblem<T> problem(const AttentionOperands<T>& in, int64_t k) {
   check(k < max_count, "centroid_topk on CUDA: expected k below 2^30, got ", k);
-  const int64_t splits = count_splits(size.B * size.H * ceil_div(size.N, tile), size.S, 256);
-  return {{"centroid_topk", in}, int(k), int(splits)};
+  return {"centroid_topk", in};
 }
 
 template <class T>
-void forward_simt(Stream stream, const CentroidProblem<T>& p, bool choose, int32_t* topk, float* logsumexp, T* mass,
-                  HeadView<T> rest) {
+void forward_simt(Stream stream, const AttentionProblem<T>& p, int64_t k, bool choose, int32_t* topk, float* logsumexp,
+                  T* mass, HeadView<T> rest) {
   constexpr int64_t max_scores = int64_t{1} << 26;  // in a round, unless a single tile has more
   const auto& [B, H, N, S, D, M, scale] = p.size;
   const int64_t tiles = B * H * ceil_div(N, tile);
   const int64_t round = std::clamp<int64_t>(max_scores / std::max<int64_t>(1, tile * S), 1, tiles);
   Workspace workspace(Device::cuda);
   float* const scores = workspace.take<float>(round * tile * S);
-  uint32_t* const bits = workspace.take<uint32_t>(p.centroids() * words(S));
+  uint32_t* const bits = workspace.take<uint32_t>(B * H * N * words(S));
   for (int64_t first = 0; first < tiles; first += round) {
     const int64_t now = std::min(round, tiles - first);
-    launch(choose_keys<T>, {now * tile / rows_per_block, row_threads<32>, 0, stream}, p, first, scores, choose, topk,
-           logsumexp, mass, bits);
+    launch(choose_keys<T>, {now * tile / rows_per_block, row_threads<32>, 0, stream}, p, int(k), first, scores, choose,
+           topk, logsumexp, mass, bits);
   }
   if (rest && M > 0) attend_simt(stream, p, TopKeys{bits}, rest, nullptr);
 }
@@ -139,26 +137,26 @@ void forward_simt(Stream stream, const CentroidProblem<T>& p, bool choose, int32
 template <class T>
 void centroid_topk_forward(Stream stream, const AttentionOperands<T>& in, int64_t k, bool choose, int32_t* topk,
                            Accum<T>* logsumexp, T* mass, HeadView<T> rest) {
-  const CentroidProblem<T> p = problem(in, k);
-  if (p.centroids() == 0) return;
+  const AttentionProblem<T> p = problem(in, k);
+  if (in.size.B * in.size.H * in.size.N == 0) return;
   if (!choose || !(rest ? suits_mma(p, rest) : suits_mma(p)))
-    return forward_simt(stream, p, choose, topk, logsumexp, mass, rest);
-  with_mma_shape<T>(in.size, [&]<int columns>(auto) {
-    centroid_topk_forward_mma<T, columns>(stream, p, topk, logsumexp, mass, rest);
-  });
+    return forward_simt(stream, p, k, choose, topk, logsumexp, mass, rest);
+  with_mma_columns(
+      in.size, [&]<int columns> { centroid_topk_forward_mma<T, columns>(stream, p, k, topk, logsumexp, mass, rest); });
 }
 
 template <class T>
 void centroid_topk_backward(Stream stream, const AttentionOperands<T>& in, int64_t k, const int32_t* topk,
                             const Accum<T>* logsumexp, const T* mass, HeadView<const T> rest, const T* dmass,
                             HeadView<const T> drest, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv, bool add) {
-  const CentroidProblem<T> p = problem(in, k);
-  const int64_t rows = p.centroids();
+  const AttentionProblem<T> p = problem(in, k);
+  const int64_t rows = in.size.B * in.size.H * in.size.N;
   Workspace workspace(Device::cuda);
   CentroidState* const states = workspace.take<CentroidState>(rows);
   uint32_t* const bits = workspace.take<uint32_t>(rows * words(in.size.S));
   if (rows > 0)
-    launch(query_states<T>, over_rows<32>(stream, rows), p, topk, logsumexp, mass, rest, dmass, drest, states, bits);
+    launch(query_states<T>, over_rows<32>(stream, rows), in.size, int(k), topk, logsumexp, mass, rest, dmass, drest,
+           states, bits);
   attention_gradients(stream, p, drest, states, TopKeys{bits, add}, dq, dk, dv);
 }
 

@@ -26,8 +26,7 @@
 
 #include "core/workspace.h"
 #include "cuda/attention_mma.cuh"
-#include "cuda/centroid_topk_problem.cuh"
-#include "cuda/topk_choice.cuh"
+#include "cuda/centroid_topk.cuh"
 
 namespace cairn::gpu {
 
@@ -49,6 +48,8 @@ struct ScoredKey {
 // The workspace through which the kernels pass on their results. It is for the centroids of one round. Each tile of
 // centroids has 64 slots in it, one for each centroid.
 struct CentroidScan {
+  int top = 0;                                  // upper limit of the top keys of a centroid
+  int splits = 1;                               // of the keys
   int64_t first_tile = 0, tiles = 0;            // of centroids, in this round
   int span_log2 = 0;                            // of the tiles in a span
   int groups = 0;                               // of a centroid
@@ -74,11 +75,10 @@ struct CentroidTile : TileTask {
   int64_t slot;
   int begin, end;
 
-  template <class T>
-  __device__ CentroidTile(const CentroidProblem<T>& p, const CentroidScan& scan, int keys)
-      : TileTask(p.size.N, tile, 0, 1, p.splits, scan.first_tile), slot(blockIdx.x / splits * int64_t{tile}) {
+  __device__ CentroidTile(const AttentionSize& size, const CentroidScan& scan, int keys)
+      : TileTask(size.N, tile, 0, 1, scan.splits, scan.first_tile), slot(blockIdx.x / splits * int64_t{tile}) {
     const int unit = max(tile, keys * scan.span());
-    begin = first_key(p.size.S, unit), end = end_key(p.size.S, unit);
+    begin = first_key(size.S, unit), end = end_key(size.S, unit);
   }
 };
 inline __device__ int end_of_keys(const BatchHead& batch_head, int tile_row) {
@@ -98,17 +98,18 @@ __device__ void warp_tile_scores(const BatchHead& batch_head, const MmaTile<T, c
 // ---- the maxima
 
 template <class T, int columns>
-__global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<T> p, CentroidScan scan) {
+__global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(AttentionProblem<T> p, CentroidScan scan) {
   using Shape = CentroidShape<T, columns>;
   using Tile = MmaTile<T, columns>;
   constexpr int keys = Shape::keys;
   const Tile own{dynamic_shared<T>()}, all_k = own.row(Shape::rows);
-  const CentroidTile task(p, scan, keys);
+  const CentroidTile task(p.size, scan, keys);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const KeyTiles<T, columns, keys> tiles{p, batch_head, all_k, all_k, false};
   const int begin = task.begin, end = min(end_of_keys(batch_head, task.row), task.end);
   const int warp_row = int(threadIdx.x / 32) * 16, query0 = task.row + warp_row;
-  float running_max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, largest_of_group[2] = {-INFINITY, -INFINITY};
+  RunningSoftmax<2, 1> softmax;  // [eq. 4] each lane for itself
+  float largest_of_group[2] = {-INFINITY, -INFINITY};
   int span = begin / keys >> scan.span_log2;
 
   // Writes the maxima of the groups of the spans before `next`.
@@ -123,8 +124,7 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<
   };
 
   if (begin < end) {
-    own.template copy<Shape::rows>(p.q.at(batch_head.batch, task.row, batch_head.head), p.q.row_stride,
-                                   batch_head.queries - task.row, p.D());
+    own.template copy<Shape::rows>(batch_head.row(p.q, task.row), p.q.row_stride, batch_head.queries - task.row, p.D());
     commit_copies();
     tiles.copy(begin, 0);
     tiles.each(
@@ -135,31 +135,25 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<
           warp_tile_scores(batch_head, own.row(warp_row), query0, k0, k, s);
           float largest[2] = {-INFINITY, -INFINITY};
           each_sum(s, [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
-          float shift[2];
 #pragma unroll
-          for (int half = 0; half < 2; ++half) {  // [eq. 4] each lane for itself
+          for (int half = 0; half < 2; ++half) {
             largest_of_group[half] = fmaxf(largest_of_group[half], largest[half]);
-            const float before = running_max[half];
-            running_max[half] = fmaxf(before, largest[half] * p.scale_2());
-            shift[half] = finite_shift(running_max[half]);
-            sum[half] *= exp2_approx(before - shift[half]);
+            softmax.raise(half, largest[half] * p.scale_2());
           }
-          each_sum(s, [&](float score, int bit) {
-            sum[bit / 2 % 2] += exp2_approx(fmaf(score, p.scale_2(), -shift[bit / 2 % 2]));
-          });
+          each_sum(s, [&](float score, int bit) { softmax.weight(bit / 2 % 2, score, p.scale_2()); });
         });
   }
   finish_groups(min(task.end / keys >> scan.span_log2, scan.groups / 4));
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float largest = running_max[half];
+    float largest = softmax.running_max[half];
     for (int distance = 2; distance > 0; distance /= 2)
       largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));
-    float total = sum[half] * exp2_approx(running_max[half] - finite_shift(largest));
+    float total = softmax.sum[half] * exp2_approx(softmax.running_max[half] - finite_shift(largest));
     for (int distance = 2; distance > 0; distance /= 2) total += __shfl_xor_sync(full_warp, total, distance);
     const int64_t slot = task.slot + warp_row + mma_g() + 8 * half;
-    if (mma_t() == 0) scan.softmax[slot * p.splits + task.split] = {largest, total};
+    if (mma_t() == 0) scan.softmax[slot * scan.splits + task.split] = {largest, total};
   }
 }
 
@@ -167,22 +161,22 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<
 
 template <class T>
 __global__ void __launch_bounds__(row_threads<32>)
-    choose_groups(CentroidProblem<T> p, CentroidScan scan, float* logsumexp) {
+    choose_groups(AttentionProblem<T> p, CentroidScan scan, float* logsumexp) {
   __shared__ uint32_t of_warp[rows_per_block][max_groups];
   uint32_t* const values = of_warp[threadIdx.x / 32];
-  const CentroidRow own(p, scan.first_tile);
+  const CentroidRow own(p.size.N, scan.first_tile);
   if (!own.there) return;
   const int lane = int(threadIdx.x % 32);
 
-  const RowSoftmax softmax = join_softmax(p.splits, [&](int s) { return scan.softmax[own.slot * p.splits + s]; });
+  const RowSoftmax softmax = join_softmax(scan.splits, [&](int s) { return scan.softmax[own.slot * scan.splits + s]; });
 #pragma unroll 8
   for (int g = lane; g < scan.groups; g += 32) values[g] = ordered(scan.maxima[own.slot * scan.groups + g]);
   __syncwarp();
   // Of equal maxima those of the first spans are chosen. Groups of one span with equal maxima are all chosen.
   Cut cut;
-  if (p.top < scan.groups)
+  if (scan.top < scan.groups)
     cut = cut_after(
-        scan.groups, p.top, [&](int g) { return values[g]; }, [](int g) { return g / 4; });
+        scan.groups, scan.top, [&](int g) { return values[g]; }, [](int g) { return g / 4; });
   if (cut.score <= ordered(-INFINITY)) cut = {ordered(-INFINITY) + 1};
 
   int count = 0;
@@ -205,12 +199,12 @@ __global__ void __launch_bounds__(row_threads<32>)
 // with_rest: somebody wants the rest. A template parameter, because registers are spilled otherwise.
 template <class T, int columns, bool with_rest>
 __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ? 3 : 2)
-    sum_rest_mma(CentroidProblem<T> p, CentroidScan scan) {
+    sum_rest_mma(AttentionProblem<T> p, CentroidScan scan) {
   using Shape = CentroidShape<T, columns>;
   using Tile = MmaTile<T, columns>;
   constexpr int keys = Shape::keys;
   const Tile own{dynamic_shared<T>()}, all_k = own.row(Shape::rows);
-  const CentroidTile task(p, scan, keys);
+  const CentroidTile task(p.size, scan, keys);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
   const KeyTiles<T, columns, keys> tiles{p, batch_head, all_k, all_k.row(2 * keys), with_rest};
@@ -220,8 +214,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
   float sums[columns / 8][4] = {};
 
   if (begin < end) {
-    own.template copy<Shape::rows>(p.q.at(batch_head.batch, task.row, batch_head.head), p.q.row_stride,
-                                   batch_head.queries - task.row, p.D());
+    own.template copy<Shape::rows>(batch_head.row(p.q, task.row), p.q.row_stride, batch_head.queries - task.row, p.D());
     commit_copies();
     tiles.copy(begin, 0);
     float lse2[2], threshold[2];
@@ -272,7 +265,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
   if constexpr (with_rest)
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      write_sums(sums, half, 1.0f, scan.partial + ((slot0 + 8 * half) * p.splits + task.split) * p.M(), p.M());
+      write_sums(sums, half, 1.0f, scan.partial + ((slot0 + 8 * half) * scan.splits + task.split) * p.M(), p.M());
 }
 
 // ---- the top keys
@@ -312,9 +305,9 @@ __device__ int collect_large(const CentroidScan& scan, const CentroidRow& own, i
 
 template <class T, int columns>
 __global__ void __launch_bounds__(row_threads<32>)
-    finish_rows(CentroidProblem<T> p, CentroidScan scan, int32_t* topk, T* mass, HeadView<T> rest) {
+    finish_rows(AttentionProblem<T> p, CentroidScan scan, int32_t* topk, T* mass, HeadView<T> rest) {
   const int lane = int(threadIdx.x % 32);
-  const CentroidRow own(p, scan.first_tile);
+  const CentroidRow own(p.size.N, scan.first_tile);
   if (!own.there) return;
   const BatchHead batch_head(p.size, p.mask, own.batch_head);
   const float lse2 = scan.lse2[own.slot];
@@ -325,9 +318,9 @@ __global__ void __launch_bounds__(row_threads<32>)
   const int n =
       collect_large<CentroidShape<T, columns>::keys>(scan, own, end_of_keys(batch_head, own.query / tile * tile), list);
   Cut cut;
-  if (n > p.top)
+  if (n > scan.top)
     cut = cut_after(
-        n, p.top, [&](int i) { return ordered(list[i].score); }, [&](int i) { return list[i].key; });
+        n, scan.top, [&](int i) { return ordered(list[i].score); }, [&](int i) { return list[i].key; });
   const auto in_top = [&](const ScoredKey& x) { return cut.has(ordered(x.score), x.key); };
 
   float top_sum = 0;
@@ -338,9 +331,9 @@ __global__ void __launch_bounds__(row_threads<32>)
     int place = 0;
 #pragma unroll 4
     for (int other = 0; other < n; ++other) place += list[other].key < mine.key && in_top(list[other]);
-    topk[own.row * p.top + place] = mine.key;
+    topk[own.row * scan.top + place] = mine.key;
   }
-  for (int l = n + lane; l < p.top; l += 32) topk[own.row * p.top + l] = -1;
+  for (int l = n + lane; l < scan.top; l += 32) topk[own.row * scan.top + l] = -1;
   // [eq. 9] [eq. 14]
   top_sum = warp_reduce(top_sum, Sum{});
   if (lane == 0) mass[own.row] = T(top_sum);
@@ -349,20 +342,20 @@ __global__ void __launch_bounds__(row_threads<32>)
   // The rest: the sums of the splits, and the large scores that are not in top.
   const TileDropout dropout(p.dropout, batch_head);
   const float factor = own.query < batch_head.queries ? dropout.scale : 0.0f;
-  T* const to = rest.at(batch_head.batch, own.query, batch_head.head);
+  T* const to = batch_head.row(rest, own.query);
 #pragma unroll 1
   for (int column = 2 * lane; column < p.M(); column += 64) {
     float sum[2] = {};
 #pragma unroll 8
-    for (int s = 0; s < p.splits; ++s) {
-      const Pack<float, 2> two = pack<2>(scan.partial + (own.slot * p.splits + s) * p.M(), column / 2);
+    for (int s = 0; s < scan.splits; ++s) {
+      const Pack<float, 2> two = pack<2>(scan.partial + (own.slot * scan.splits + s) * p.M(), column / 2);
       sum[0] += two.element[0], sum[1] += two.element[1];
     }
 #pragma unroll 1
     for (int i = 0; i < n; ++i) {
       const ScoredKey x = list[i];
       if (in_top(x) || (dropout.active && !(dropout.keep(own.query, x.key & ~3) >> x.key % 4 & 1))) continue;
-      const Pack<T, 2> value = pack<2>(p.v.at(batch_head.batch, x.key, batch_head.head), column / 2);
+      const Pack<T, 2> value = pack<2>(batch_head.row(p.v, x.key), column / 2);
       for (int e = 0; e < 2; ++e) sum[e] = fmaf(weight(x), float(value.element[e]), sum[e]);
     }
     Pack<T, 2> result;
@@ -374,24 +367,26 @@ __global__ void __launch_bounds__(row_threads<32>)
 // ---- the host's part
 
 template <class T, int columns>
-void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, int32_t* topk, float* logsumexp, T* mass,
-                               HeadView<T> rest) {
+void centroid_topk_forward_mma(Stream stream, const AttentionProblem<T>& p, int64_t k, int32_t* topk, float* logsumexp,
+                               T* mass, HeadView<T> rest) {
   using Shape = CentroidShape<T, columns>;
   constexpr int64_t max_bytes = int64_t{256} << 20;  // of workspace in a round, unless a single tile needs more
   const int64_t key_tiles = ceil_div(p.size.S, Shape::keys), tiles = p.size.B * p.size.H * ceil_div(p.size.N, tile);
   CentroidScan scan;
+  scan.top = int(k);
+  scan.splits = int(count_splits(tiles, p.size.S, 256));
   scan.span_log2 = std::bit_width(uint64_t(std::max<int64_t>(1, ceil_div(key_tiles, max_groups / 4)) - 1));
   scan.groups = int(4 * ceil_div(key_tiles, scan.span()));
-  scan.max_chosen = std::min(scan.groups, p.top + 3);
+  scan.max_chosen = std::min(scan.groups, scan.top + 3);
   scan.large_scores = int64_t{scan.max_chosen} * scan.span() * Shape::group_scores;
-  const int64_t sums = rest ? p.splits * p.size.M : 0;
+  const int64_t sums = rest ? scan.splits * p.size.M : 0;
   const int64_t slot_bytes =
-      12 + 8 * p.splits + 8 * scan.groups + 4 * scan.max_chosen + 12 * scan.large_scores + 4 * sums;
+      12 + 8 * scan.splits + 8 * scan.groups + 4 * scan.max_chosen + 12 * scan.large_scores + 4 * sums;
   scan.tiles = std::clamp<int64_t>(max_bytes / (slot_bytes * tile), 1, tiles);
 
   Workspace workspace(Device::cuda);
   const int64_t slots = scan.slots();
-  scan.softmax = workspace.take<RowSoftmax>(slots * p.splits);
+  scan.softmax = workspace.take<RowSoftmax>(slots * scan.splits);
   scan.maxima = workspace.take<float>(slots * scan.groups);
   scan.places = workspace.take<int32_t>(slots * scan.groups);
   scan.chosen = workspace.take<int32_t>(slots * scan.max_chosen);
@@ -403,7 +398,7 @@ void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, int32
   if (sums > 0) scan.partial = workspace.take<float>(slots * sums);
   for (; scan.first_tile < tiles; scan.first_tile += scan.tiles) {
     scan.tiles = std::min(scan.tiles, tiles - scan.first_tile);
-    const Launch blocks{scan.tiles * p.splits, mma_threads, Shape::scan_bytes, stream};
+    const Launch blocks{scan.tiles * scan.splits, mma_threads, Shape::scan_bytes, stream};
     const Launch rows{scan.slots() / rows_per_block, row_threads<32>, 0, stream};
     Launch with_rest = blocks;
     with_rest.shared = Shape::rest_bytes;

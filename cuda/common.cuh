@@ -6,6 +6,7 @@
 
 #include "core/functors.h"
 #include "core/host_device.h"
+#include "core/kernels/head_view.h"
 #include "core/kernels/rows.h"
 #include "cuda/launch.h"
 
@@ -117,6 +118,11 @@ struct alignas(sizeof(T) * n) Pack {
 template <int n, class... T>
 CAIRN_HD bool holds_packs(const T*... addresses) {
   return ((reinterpret_cast<uintptr_t>(addresses) % (sizeof(T) * n) == 0) && ...);
+}
+// Whether every row can be read and written in packs, if it has whole packs of elements.
+template <int n, class T>
+bool holds_packs(const HeadView<T>& x) {
+  return holds_packs<n>(x.data) && (x.batch_stride | x.row_stride | x.head_stride) % n == 0;
 }
 template <int n, class T>
 __device__ const Pack<T, n>& pack(const T* x, int64_t i) {

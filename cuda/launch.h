@@ -100,5 +100,7 @@ __device__ T* dynamic_shared() {
 
 // n / size, rounded up.
 constexpr int64_t ceil_div(int64_t n, int64_t size) { return (n + size - 1) / size; }
+// The same, but at least 1. An axis without elements has a sum too: 0.
+constexpr int64_t count_chunks(int64_t n, int64_t size) { return n == 0 ? 1 : ceil_div(n, size); }
 
 }  // namespace cairn::gpu

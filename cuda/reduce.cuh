@@ -10,9 +10,6 @@ namespace cairn::gpu {
 inline constexpr int column_warps = 8;
 inline constexpr int64_t column_chunk = 512;  // rows
 
-// Chunks of an axis of n elements; one if it has none, because its sum is 0.
-CAIRN_HD constexpr int64_t count_chunks(int64_t n, int64_t chunk) { return n == 0 ? 1 : ceil_div(n, chunk); }
-
 // The elements of a tensor [outer, n, inner].
 template <class T>
 struct Elements {

@@ -105,12 +105,6 @@ __global__ void __launch_bounds__(broadcast_threads)
   }
 }
 
-// Whether all rows consist of whole packs.
-template <int width, class T>
-bool rows_hold_packs(int64_t D, const HeadView<T>& x) {
-  return (D | x.batch_stride | x.row_stride | x.head_stride) % width == 0 && holds_packs<width>(x.data);
-}
-
 template <int width, class T>
 void reduce(Stream stream, SegmentProblem p, HeadView<const T> x, HeadView<T> out) {
   const int64_t columns = std::min(max_threads, int64_t(std::bit_ceil(uint64_t(p.packs))));
@@ -136,7 +130,7 @@ void segment_reduce(Stream stream, Segment kind, GroupSize size, int64_t D, Grou
                     HeadView<T> out) {
   if (size.B * size.H * size.C * D == 0) return;
   constexpr int width = 16 / sizeof(T);
-  if (rows_hold_packs<width>(D, x) && rows_hold_packs<width>(D, out))
+  if (D % width == 0 && holds_packs<width>(x) && holds_packs<width>(out))
     reduce<width>(stream, {kind, size, D / width, groups}, x, out);
   else
     reduce<1>(stream, {kind, size, D, groups}, x, out);
@@ -147,7 +141,7 @@ void segment_broadcast(Stream stream, Segment kind, GroupSize size, int64_t D, G
                        HeadView<T> out, bool add) {
   if (size.B * size.H * size.N * D == 0) return;
   constexpr int width = 16 / sizeof(T);
-  if (rows_hold_packs<width>(D, x) && rows_hold_packs<width>(D, out))
+  if (D % width == 0 && holds_packs<width>(x) && holds_packs<width>(out))
     broadcast<width>(stream, {kind, size, D / width, groups, add}, x, out);
   else
     broadcast<1>(stream, {kind, size, D, groups, add}, x, out);

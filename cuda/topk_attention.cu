@@ -57,7 +57,6 @@
 #include "core/kernels/segment_mean.h"
 #include "core/workspace.h"
 #include "cuda/topk_mma.cuh"
-#include "cuda/topk_parts.cuh"
 
 namespace cairn::gpu {
 namespace {
@@ -89,20 +88,10 @@ struct Members {
   __device__ Members(const TopKProblem<T>& problem, const MemberTask& member_task)
       : p(problem), task(member_task), batch_head(p.size, Mask{}, task.batch_head), dropout(p.dropout, batch_head) {}
   __device__ IndexedRows<T> members(const HeadView<const T>& x, int m0, int columns, int column = 0) const {
-    return {x.batch_head(batch_head.batch, batch_head.head) + column,
-            x.row_stride,
-            task.permutation + m0,
-            p.N(),
-            task.end - m0,
-            columns - column};
+    return {batch_head.row(x, 0) + column, x.row_stride, task.permutation + m0, p.N(), task.end - m0, columns - column};
   }
   __device__ IndexedRows<T> keys(const HeadView<const T>& x, int l0, int columns, int column = 0) const {
-    return {x.batch_head(batch_head.batch, batch_head.head) + column,
-            x.row_stride,
-            task.topk + l0,
-            p.S(),
-            task.k - l0,
-            columns - column};
+    return {batch_head.row(x, 0) + column, x.row_stride, task.topk + l0, p.S(), task.k - l0, columns - column};
   }
   // Bit 4 i + j: member m0 + tile_row(i) and key l0 + tile_column() + j exist. kept: dropout keeps that weight.
   __device__ unsigned there(int m0, int l0) const {
@@ -122,7 +111,7 @@ template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, 2)
     attend_top(TopKProblem<T> p, HeadView<const T> rest, HeadView<T> out) {
   float* const shared = dynamic_shared<float>();
-  const unsigned column_tiles = unsigned(TileTask::column_tiles(p.size.M, width));
+  const unsigned column_tiles = unsigned(count_chunks(p.size.M, width));
   const int column = int(blockIdx.x % column_tiles) * width;
   const MemberTask task(p, 0, blockIdx.x / column_tiles);
   if (task.first >= task.end) return;
@@ -152,11 +141,10 @@ __global__ void __launch_bounds__(tile_threads, 2)
       for (int c = 0; c < width / 16; ++c) {
         const int at = column + tile_column() + c % 4 + 64 * (c / 4);
         const bool has_rest = with_rest && at < p.M();
-        sum[i][c] = sum[i][c] * factor +
-                    (has_rest ? float(rest.at(block.batch_head.batch, task.cluster, block.batch_head.head)[at]) : 0.0f);
+        sum[i][c] = sum[i][c] * factor + (has_rest ? float(block.batch_head.row(rest, task.cluster)[at]) : 0.0f);
       }
       const int query = task.permutation[m0 + tile_row(i)];
-      write_row(sum[i], 1.0f, out.at(block.batch_head.batch, query, block.batch_head.head) + column, p.M() - column);
+      write_row(sum[i], 1.0f, block.batch_head.row(out, query) + column, p.M() - column);
     }
   }
 }
@@ -167,7 +155,7 @@ template <class T>
 __global__ void __launch_bounds__(tile_threads, 2)
     member_gradient(TopKProblem<T> p, HeadView<const T> dout, Parts parts, HeadView<T> dq) {
   float* const shared = dynamic_shared<float>();
-  const unsigned column_tiles = unsigned(TileTask::column_tiles(max(p.size.D, p.size.M), tile));
+  const unsigned column_tiles = unsigned(count_chunks(max(p.size.D, p.size.M), tile));
   const int column = int(blockIdx.x % column_tiles) * tile;
   const MemberTask task(p, parts.first_batch_head, blockIdx.x / column_tiles);
   if (column == 0) parts.write_keys(p, task);
@@ -250,13 +238,119 @@ __global__ void __launch_bounds__(tile_threads, 2)
     for (int i = 0; i < 8; ++i)
       if (m0 + tile_row(i) < task.end) {
         const int query = task.permutation[m0 + tile_row(i)];
-        write_row(sum[i], mass * p.scale, dq.at(block.batch_head.batch, query, block.batch_head.head) + column,
-                  p.D() - column);
+        write_row(sum[i], mass * p.scale, block.batch_head.row(dq, query) + column, p.D() - column);
       }
   }
   if (column > 0) return;
   mass_gradient = block_reduce(mass_gradient, 0.0f, Sum{});
   if (threadIdx.x == 0) parts.deltas[int64_t(task.batch_head) * p.tasks() + task.number] = mass_gradient;
+}
+
+// ------------------------------------------------------------------------------- sums of the parts, on every device
+
+constexpr int sum_warps = 8, keys_of_warp = 8, sum_keys = sum_warps * keys_of_warp;
+constexpr int sum_rows = 4;           // loads in flight
+constexpr int max_rows_of_warp = 32;  // of a key that a warp sums up by itself
+
+// sum += every `step`th of the parts order[begin .. end), one after another. A part has `columns` floats. Each lane
+// loads the index of one of 32 parts.
+template <int width>
+__device__ void add_parts(const float* parts, int64_t columns, const int32_t* order, int begin, int end, int step,
+                          float (&sum)[width]) {
+#pragma unroll 1
+  for (int base = begin; base < end; base += 32 * step) {
+    const int mine = base + int(threadIdx.x % 32) * step, part = mine < end ? order[mine] : 0;
+#pragma unroll 1
+    for (int first = 0; first < 32 && base + first * step < end; first += sum_rows) {
+      Pack<float, width> x[sum_rows] = {};
+#pragma unroll
+      for (int i = 0; i < sum_rows; ++i) {
+        const float* const row = parts + __shfl_sync(full_warp, part, first + i) * columns;
+        if (base + (first + i) * step < end) x[i] = pack<width>(row, 0);
+      }
+#pragma unroll
+      for (int i = 0; i < sum_rows; ++i)
+#pragma unroll
+        for (int e = 0; e < width; ++e) sum[e] += x[i].element[e];
+    }
+  }
+}
+
+// width: columns in one load.
+template <class T, int width>
+__global__ void __launch_bounds__(32 * sum_warps)
+    topk_key_gradient(TopKProblem<T> p, Parts parts, HeadView<T> dk, HeadView<T> dv, T* dmass) {
+  __shared__ float shares[sum_warps][32 * width];
+  __shared__ int starts[sum_keys + 1];
+  const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
+  const unsigned S = unsigned(p.size.S), C = unsigned(p.C), H = unsigned(p.size.H), heads = unsigned(parts.batch_heads);
+  const unsigned column_parts = unsigned(ceil_div(p.size.D + p.size.M, 32 * width));
+  const unsigned key_blocks = (S + sum_keys - 1) / sum_keys * column_parts;
+  if (blockIdx.x >= key_blocks * heads) {  // dm: a warp adds the deltas of a cluster's tasks
+    const unsigned row = (blockIdx.x - key_blocks * heads) * sum_warps + unsigned(warp);
+    if (row >= C * heads) return;
+    const int64_t batch_head = parts.first_batch_head + row / C;
+    const int c = int(row % C), *const offsets = p.offsets(batch_head), tasks = p.tasks_of(offsets[c], offsets[c + 1]);
+    const float* const deltas = parts.deltas + batch_head * p.tasks() + p.first_task(offsets, c);
+    float sum = 0;
+#pragma unroll 1
+    for (int task = lane; task < tasks; task += 32) sum += deltas[task];
+    sum = warp_reduce(sum, Sum{});
+    if (lane == 0) dmass[batch_head * C + c] = T(sum);  // dm_j
+    return;
+  }
+  const unsigned batch_head = unsigned(parts.first_batch_head) + blockIdx.x / key_blocks;
+  const int first_key = int(blockIdx.x % key_blocks / column_parts) * sum_keys;
+  const int column = int(blockIdx.x % column_parts) * 32 * width + lane * width;
+  const int64_t columns = p.size.D + p.size.M;
+  const bool has_column = column < columns;
+  const unsigned in_round = batch_head - unsigned(parts.first_batch_head);
+  const float* const rows = parts.rows + in_round * parts.each * columns + (has_column ? column : 0);
+  const int32_t* const order = parts.order + in_round * parts.each;
+  const bool of_values = column >= p.D();
+  T* const to = of_values ? dv.at(batch_head / H, first_key, batch_head % H) + column - p.D()
+                          : dk.at(batch_head / H, first_key, batch_head % H) + column;
+  const int64_t row_stride = of_values ? dv.row_stride : dk.row_stride;
+  const auto write = [&](int key, const float(&sum)[width]) {
+    Pack<T, width> result;
+#pragma unroll
+    for (int e = 0; e < width; ++e) result.element[e] = T(sum[e]);
+    if (has_column) pack<width>(to + key * row_stride, 0) = result;
+  };
+  if (threadIdx.x <= sum_keys)
+    starts[threadIdx.x] = parts.starts[int64_t(in_round) * (S + 1) + min(first_key + int(threadIdx.x), int(S))];
+  __syncthreads();
+
+  const int keys = min(sum_keys, int(S) - first_key);
+  int popular = 0;
+#pragma unroll 1
+  for (int key = warp * keys_of_warp; key < min((warp + 1) * keys_of_warp, keys); ++key) {
+    const int begin = starts[key], end = starts[key + 1];
+    if (end - begin > max_rows_of_warp) {
+      popular = 1;
+      continue;
+    }
+    float sum[width] = {};
+    add_parts(rows, columns, order, begin, end, 1, sum);
+    write(key, sum);
+  }
+  if (!__syncthreads_or(popular)) return;
+#pragma unroll 1
+  for (int key = 0; key < keys; ++key) {  // all warps share the rows of a popular key
+    if (starts[key + 1] - starts[key] <= max_rows_of_warp) continue;
+    float sum[width] = {};
+    add_parts(rows, columns, order, starts[key] + warp, starts[key + 1], sum_warps, sum);
+#pragma unroll
+    for (int e = 0; e < width; ++e) shares[warp][lane * width + e] = sum[e];
+    __syncthreads();
+    if (warp == 0) {
+      for (int w = 1; w < sum_warps; ++w)
+#pragma unroll
+        for (int e = 0; e < width; ++e) sum[e] += shares[w][lane * width + e];
+      write(key, sum);
+    }
+    __syncthreads();  // before `shares` is written again
+  }
 }
 
 // --------------------------------------------------------------------------------------------------- the host's part
@@ -297,7 +391,7 @@ void topk_attention_forward(Stream stream, const AttentionOperands<T>& in, int64
   const TopKProblem<T> p = problem(in, C, k, groups, topk, mass);
   const int64_t tasks = size.B * size.H * p.tasks();
   if (suits_mma(p, rest, out)) {
-    with_mma_shape<T>(size, [&]<int columns>(auto) {
+    with_mma_columns(size, [&]<int columns> {
       using Shape = TopShape<T, columns>;
       launch(k <= Shape::keys ? attend_top_mma<T, true, columns> : attend_top_mma<T, false, columns>,
              {tasks, mma_threads, Shape::forward_bytes, stream}, p, rest, out);
@@ -305,8 +399,7 @@ void topk_attention_forward(Stream stream, const AttentionOperands<T>& in, int64
     return;
   }
   with_tile_width(size.M, [&]<int width> {
-    launch(attend_top<T, width>, {tasks * TileTask::column_tiles(size.M, width), tile_threads, tile_bytes, stream}, p,
-           rest, out);
+    launch(attend_top<T, width>, tile_blocks(stream, tasks, size.M, width), p, rest, out);
   });
 }
 
@@ -333,16 +426,14 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
     parts.batch_heads = std::min(round, batch_heads - parts.first_batch_head);
     const int64_t tasks = parts.batch_heads * p.tasks();
     if (on_mma)
-      with_mma_shape<T>(size, [&]<int columns>(auto) {
+      with_mma_columns(size, [&]<int columns> {
         using Shape = TopShape<T, columns>;
         launch(
             k <= Shape::gradient_keys ? member_gradient_mma<T, true, columns> : member_gradient_mma<T, false, columns>,
             {tasks, mma_threads, Shape::backward_bytes, stream}, p, dout, parts, dq);
       });
     else
-      launch(member_gradient<T>,
-             {tasks * TileTask::column_tiles(std::max(size.D, size.M), tile), tile_threads, tile_bytes, stream}, p,
-             dout, parts, dq);
+      launch(member_gradient<T>, tile_blocks(stream, tasks, std::max(size.D, size.M), tile), p, dout, parts, dq);
     group(stream, {parts.batch_heads, 1, parts.each, size.S}, parts.keys, parts.order, parts.starts);
     const auto sum_up = [&]<int pack> {
       const int64_t blocks = parts.batch_heads * ceil_div(size.S, sum_keys) * ceil_div(columns, 32 * pack) +

@@ -117,8 +117,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
   const int end_of_keys = once ? keys : task.k;
   if (const int c = int(threadIdx.x) * block.q.in_chunk; c < columns) {
     const bool there = task.cluster < p.C && c < p.M();
-    copy_async<16>(rest_row + c,
-                   there ? rest.at(block.batch_head.batch, task.cluster, block.batch_head.head) + c : p.q.data, there);
+    copy_async<16>(rest_row + c, there ? block.batch_head.row(rest, task.cluster) + c : p.q.data, there);
   }
 
   for (int m0 = task.first; m0 < task.end; m0 += task_tile) {
@@ -156,7 +155,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       if (const int query = indices.members[block.warp_row() + mma_g() + 8 * half]; query >= 0)
-        write_sums(sums, half, 1.0f, out.at(block.batch_head.batch, query, block.batch_head.head), p.M());
+        write_sums(sums, half, 1.0f, block.batch_head.row(out, query), p.M());
   }
 }
 
@@ -268,8 +267,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int query = indices.members[block.warp_row() + mma_g() + 8 * half];
-      if (query >= 0)
-        write_sums(sums, half, p.scale * mass, dq.at(block.batch_head.batch, query, block.batch_head.head), p.D());
+      if (query >= 0) write_sums(sums, half, p.scale * mass, block.batch_head.row(dq, query), p.D());
     }
   }
   mass_gradient = block_reduce(mass_gradient, 0.0f, Sum{});
