@@ -24,7 +24,7 @@ struct MmaShape {
   static constexpr int keys = columns <= 64 ? 64 : 32;
   static constexpr int forward_bytes = row_bytes * (own + 4 * keys);
   static constexpr int other_keys = row_bytes <= 128 ? 64 : row_bytes <= 256 ? 32 : 16;
-  static constexpr int other_queries = row_bytes <= 64 ? 64 : row_bytes <= 256 ? 32 : 16;
+  static constexpr int other_queries = row_bytes <= 64 ? 64 : columns <= 64 ? 32 : 16;
   template <class Top>
   static constexpr int query_gradient_bytes =
       row_bytes*(2 * own + 4 * other_keys) + own* int(sizeof(typename Top::State));
@@ -53,9 +53,10 @@ __device__ unsigned mma_visible(const BatchHead& batch_head, int query, int key)
 // draws for the first row, the odd lane for the second. Then they exchange bits.
 template <int tiles>
 __device__ unsigned mma_keep_query_rows(const TileDropout& dropout, int query, int key) {
+  const TileDropout here = dropout.behind_barrier();
   const int odd = mma_t() % 2;
   const unsigned mine =
-      score_bits<tiles>([&](int n) { return dropout.keep(query + mma_g() + 8 * odd, key + 8 * n + mma_t() / 2 * 4); });
+      score_bits<tiles>([&](int n) { return here.keep(query + mma_g() + 8 * odd, key + 8 * n + mma_t() / 2 * 4); });
   const unsigned theirs = __shfl_xor_sync(full_warp, mine, 1);
   const unsigned first = odd ? theirs : mine, second = odd ? mine : theirs;
   return (first >> 2 * odd & 0x33333333u) | (second >> 2 * odd & 0x33333333u) << 2;
@@ -64,9 +65,10 @@ __device__ unsigned mma_keep_query_rows(const TileDropout& dropout, int query, i
 // the four draws for element e.
 template <int tiles>
 __device__ unsigned mma_keep_key_rows(const TileDropout& dropout, int query, int key) {
+  const TileDropout here = dropout.behind_barrier();
   const int me = mma_g() % 4;
   const unsigned mine = score_bits<tiles>(
-      [&](int n) { return dropout.keep(query + 8 * n + 2 * mma_t() + me % 2, key + mma_g() / 4 * 4 + 8 * (me / 2)); });
+      [&](int n) { return here.keep(query + 8 * n + 2 * mma_t() + me % 2, key + mma_g() / 4 * 4 + 8 * (me / 2)); });
   unsigned bits = 0;
 #pragma unroll
   for (int e = 0; e < 4; ++e)
@@ -172,7 +174,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
       // [eq. 1] [eq. 4]
       each_sum(s, [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x, p.scale_2()); });
       if (dropout.active) {
-        const unsigned keep = mma_keep_query_rows<keys / 8>(dropout.behind_barrier(), query0, k0);
+        const unsigned keep = mma_keep_query_rows<keys / 8>(dropout, query0, k0);
         each_sum(s, [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
       }
       // [eq. 2] [eq. 5]
@@ -275,7 +277,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
           [&](int n, int e) { return top_bits[e / 2] >> (8 * n + e % 2) & 1; },
           batch_head.masks_rows(row, row + 16, k0, k0 + keys),
           [&] { return mma_visible<keys / 8, false>(batch_head, query0, k0); }, dropout,
-          [&] { return mma_keep_query_rows<keys / 8>(dropout.behind_barrier(), query0, k0); });
+          [&] { return mma_keep_query_rows<keys / 8>(dropout, query0, k0); });
       mma_weighted_rows(ds, k, sums);
     });
   }
@@ -344,15 +346,17 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
       float s[queries / 8][4], ds[queries / 8][4];
       mma_row_products(k.row(warp_row), q, s);
       mma_row_products(v.row(warp_row), g, ds);
-      const int row = optimization_barrier(key0);  // otherwise registers are spilled
       const State* const state = all_states + place + 2 * mma_t();
-      const uint64_t* const bits = all_bits + place + 2 * mma_t();
+      // Two words for each query; this warp needs the one that has its keys.
+      const uint32_t* const bits = reinterpret_cast<const uint32_t*>(all_bits + place + 2 * mma_t()) + warp_row / 32;
       warp_tile_gradient<Top>(
           s, ds, p.scale_2(), [&](int n, int e) { return state[8 * n + e % 2]; },
-          [&](int n, int e) { return Top::some && bits[8 * n + e % 2] >> (warp_row + mma_g() + 8 * (e / 2)) & 1; },
-          batch_head.masks(q0, q0 + queries, row, row + 16),
-          [&] { return mma_visible<queries / 8, true>(batch_head, q0, row); }, dropout,
-          [&] { return mma_keep_key_rows<queries / 8>(dropout, q0, row); });
+          [&](int n, int e) {
+            return Top::some && bits[2 * (8 * n + e % 2)] >> (warp_row % 32 + mma_g() + 8 * (e / 2)) & 1;
+          },
+          batch_head.masks(q0, q0 + queries, key0, key0 + 16),
+          [&] { return mma_visible<queries / 8, true>(batch_head, q0, key0); }, dropout,
+          [&] { return mma_keep_key_rows<queries / 8>(dropout, q0, key0); });
       // [grad. 2] [grad. 5] dV, then dK
       mma_weighted_rows(s, g, sums_v);
       mma_weighted_rows(ds, q, sums_k);

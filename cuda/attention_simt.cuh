@@ -23,7 +23,7 @@ __device__ unsigned top_bits(const Top& top, const AttentionSize& size, const Ba
 
 // logsumexp may be null.
 template <class T, int width, class Top>
-__global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 2)
+__global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
     attend(AttentionProblem<T> p, Top top, HeadView<T> out, float* logsumexp) {
   float* const shared = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, p.size.M, width);
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 2)
     TileOf s;
     row_products(p.rows(p.q, batch_head, q0, batch_head.queries, p.D()),
                  p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), shared, s);
-    const unsigned visible = visible_bits<false>(batch_head, q0, optimization_barrier(k0));
+    const unsigned visible = visible_bits<false>(batch_head, q0, k0);
     const unsigned keep = kept_bits<false>(dropout, q0, k0) & ~top_bits<false>(top, p.size, batch_head, q0, k0);
     // [eq. 1] [eq. 4] The softmax; for clustered attention the queries are centroids.
     weigh_products(s, p.scale_2(), visible, keep, softmax, sum);

@@ -179,7 +179,8 @@ struct TileDropout {
         scale(dropout.scale()) {
     if (active) key = dropout.draw.key();
   }
-  // A copy behind an optimization barrier: values derived from the key are not held in registers across a loop.
+  // A copy behind an optimization barrier: otherwise the keys of Philox's ten rounds stay in 20 registers across a
+  // loop.
   __device__ TileDropout behind_barrier() const {
     TileDropout same = *this;
     same.key = {uint32_t(optimization_barrier(int(key.a))), uint32_t(optimization_barrier(int(key.b)))};
@@ -240,7 +241,8 @@ __device__ unsigned visible_bits(const BatchHead& batch_head, int q0, int k0) {
 template <bool key_rows>
 __device__ unsigned kept_bits(const TileDropout& dropout, int q0, int k0) {
   if (!dropout.active) return ~0u;
-  return tile_bits<key_rows>(q0, k0, [&](int query, int key) { return dropout.keep(query, key); });
+  const TileDropout here = dropout.behind_barrier();
+  return tile_bits<key_rows>(q0, k0, [&](int query, int key) { return here.keep(query, key); });
 }
 
 // Rows of a matrix from `data` on. The first `rows` rows and `columns` columns exist.
