@@ -85,6 +85,16 @@ __device__ void each_sum(float (&sums)[tiles][4], F f) {
     for (int e = 0; e < 4; ++e) f(sums[n][e], 4 * n + e);
 }
 
+// The scores of a warp tile, 16 queries from `query` on, before the scale; minus infinity where masked.
+template <int tiles, class T, int columns>
+__device__ void warp_tile_scores(const BatchHead& batch_head, const MmaTile<T, columns>& queries, int query, int k0,
+                                 const MmaTile<T, columns>& k, float (&s)[tiles][4]) {
+  mma_row_products(queries, k, s);
+  if (!batch_head.masks_rows(query, query + 16, k0, k0 + 8 * tiles)) return;
+  const unsigned visible = mma_visible<tiles, false>(batch_head, query, k0);
+  each_sum(s, [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
+}
+
 using WarpTileSoftmax = RunningSoftmax<2, 4>;
 
 // Raises the running maxima of a warp tile to its new scores, times `scale`. The caller multiplies the sums of the two
@@ -162,11 +172,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
     tiles.each(begin, end, next_tile, [&](int k0, const Tile& k, const Tile& v) {
       if (batch_head.next_key(optimization_barrier(query0), 16, k0) >= min(k0 + keys, end)) return;
       float s[keys / 8][4];
-      mma_row_products(own.row(warp_row), k, s);
-      if (batch_head.masks_rows(query0, query0 + 16, k0, k0 + keys)) {
-        const unsigned visible = mma_visible<keys / 8, false>(batch_head, query0, k0);
-        each_sum(s, [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
-      }
+      warp_tile_scores(batch_head, own.row(warp_row), query0, k0, k, s);
       // The scale is positive: it is applied to the maximum, and to the scores within the exponent.
       float correction[2];
       raise(softmax, s, p.scale_2(), correction);

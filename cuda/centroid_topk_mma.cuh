@@ -85,16 +85,6 @@ inline __device__ int end_of_keys(const BatchHead& batch_head, int tile_row) {
   return tile_row < batch_head.queries ? batch_head.end_of_keys(tile_row + tile) : 0;
 }
 
-// The scores of a warp tile, 16 centroids from `query` on, before the scale; minus infinity where masked.
-template <int tiles, class T, int columns>
-__device__ void warp_tile_scores(const BatchHead& batch_head, const MmaTile<T, columns>& centroids, int query, int k0,
-                                 const MmaTile<T, columns>& k, float (&s)[tiles][4]) {
-  mma_row_products(centroids, k, s);
-  if (!batch_head.masks_rows(query, query + 16, k0, k0 + 8 * tiles)) return;
-  const unsigned visible = mma_visible<tiles, false>(batch_head, query, k0);
-  each_sum(s, [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
-}
-
 // ---- the maxima
 
 template <class T, int columns>
