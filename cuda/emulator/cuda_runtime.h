@@ -51,8 +51,8 @@ struct Lanes {
   int me;
 };
 using ReadLanes = std::function<void(const Lanes&)>;
-// Waits for the lanes of the mask; each passes a value. When all have arrived, read() of each lane is called, before any
-// of them goes on.
+// Waits for the lanes of the mask; each passes a value. When all have arrived, read() of each lane is called, before
+// any of them goes on.
 void warp_collective(const char* name, unsigned mask, const void* value, const ReadLanes& read, SourceLine where);
 // Ends the kernel with a KernelError: lane `reader` reads one that does not take part.
 [[noreturn]] void refuse_to_read(int lane, int reader);
@@ -111,7 +111,8 @@ inline int __syncthreads_or(int predicate, CAIRN_HERE) { return __syncthreads_co
 
 // ---- warp collectives
 inline void __syncwarp(unsigned mask = 0xffffffffu, CAIRN_HERE) {
-  cairn::host_cuda::warp_collective("__syncwarp", mask, &mask, [](const auto&) {}, where);
+  cairn::host_cuda::warp_collective(
+      "__syncwarp", mask, &mask, [](const auto&) {}, where);
 }
 template <class T>
 T __shfl_sync(unsigned mask, T value, int lane, int width = 32, CAIRN_HERE) {

@@ -86,8 +86,9 @@ TEST_CASE("detected: copies that are not aligned, warps of which lanes are missi
     CHECK_THAT(message_of(misaligned, {1, 32, 1024}, from.data()), StartsWith(at(line_of_misaligned)) &&
                                                                        ContainsSubstring("not aligned") &&
                                                                        ContainsSubstring("in block (0,0,0) thread ("));
-    CHECK_THAT(message_of(half_warp, {1, 16}),
-               StartsWith(at(line_of_half_warp)) && ContainsSubstring("mma.sync reads lane 16, which does not take part"));
+    CHECK_THAT(
+        message_of(half_warp, {1, 16}),
+        StartsWith(at(line_of_half_warp)) && ContainsSubstring("mma.sync reads lane 16, which does not take part"));
     CHECK_THAT(message_of(ended_lane, {1, 32, 1024}), StartsWith(at(line_of_ended)));
   });
 }
