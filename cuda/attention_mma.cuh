@@ -172,7 +172,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
     tiles.each(begin, end, next_tile, [&](int k0, const Tile& k, const Tile& v) {
       if (batch_head.next_key(optimization_barrier(query0), 16, k0) >= min(k0 + keys, end)) return;
       float s[keys / 8][4];
-      warp_tile_scores(batch_head, own.row(warp_row), query0, k0, k, s);
+      const int row = optimization_barrier(query0);  // otherwise registers are spilled
+      warp_tile_scores(batch_head, own.row(warp_row), row, k0, k, s);
       // The scale is positive: it is applied to the maximum, and to the scores within the exponent.
       float correction[2];
       raise(softmax, s, p.scale_2(), correction);

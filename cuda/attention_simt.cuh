@@ -23,7 +23,7 @@ __device__ unsigned top_bits(const Top& top, const AttentionSize& size, const Ba
 
 // logsumexp may be null.
 template <class T, int width, class Top>
-__global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
+__global__ void __launch_bounds__(tile_threads, 2)
     attend(AttentionProblem<T> p, Top top, HeadView<T> out, float* logsumexp) {
   float* const shared = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, p.size.M, width);
