@@ -54,6 +54,7 @@ template <class T>
 using Vector __attribute__((vector_size(vector_bytes))) = T;
 
 constexpr int64_t packed_depth = 512, packed_columns = 384;  // of B, at most
+constexpr int64_t some_steps = 16;                           // are packed at a time; a multiple of a vector
 
 // By reference: how a vector is passed by value depends on the processor that this is compiled for.
 template <class V, class T>
@@ -227,8 +228,9 @@ struct Blocks {
     const int64_t j0 = j / width * width;
     return j0 * k + l * rounded_up(columns(j0), panel<T>) + (j - j0) * steps(l);
   }
-  void pack(int64_t j, int64_t l, T* to) const {
-    pack_panel(steps(l), std::min(panel<T>, n - j), b + l * step + j * column, step, column, to);
+  // Packs `count` steps of a panel.
+  void pack(int64_t j, int64_t l, int64_t count, T* to) const {
+    pack_panel(count, std::min(panel<T>, n - j), b + l * step + j * column, step, column, to);
   }
 };
 
@@ -246,8 +248,10 @@ void multiply_tile(bool transpose_a, int64_t m, double alpha, const T* a, int64_
     for (int64_t l0 = 0; l0 < b.k; l0 += b.depth) {
       const int64_t columns = b.columns(j0), steps = b.steps(l0);
       const bool copied = transpose_a && columns >= 8 * panel<T>;  // fewer panels do not pay for the copy
-      if (!packed)
-        for (int64_t j = 0; j < columns; j += panel<T>) b.pack(j0 + j, l0, own + j * steps);
+      // A few steps of all panels at a time: a row of B is read as a whole, instead of a panel's part of each.
+      for (int64_t l = 0; !packed && l < steps; l += some_steps)
+        for (int64_t j = 0; j < columns; j += panel<T>)
+          b.pack(j0 + j, l0 + l, std::min(some_steps, steps - l), own + j * steps + l * panel<T>);
       const T* const panels = packed ? packed + b.packed_at(j0, l0) : own;
       const T* const shift = bias && l0 + steps == b.k ? bias + j0 : nullptr;
       for (int64_t i = 0, here; i < m; i += here) {
@@ -301,7 +305,7 @@ void gemm(Stream, const Gemm& g, const T* a, const T* b, const T* bias, T* c) {
       Blocks<T> of_member = all;
       of_member.b += member * g.stride_b();
       for (int64_t l = 0; l < g.k; l += all.depth)
-        of_member.pack(j, l, packed + member * all.packed_size() + all.packed_at(j, l));
+        of_member.pack(j, l, all.steps(l), packed + member * all.packed_size() + all.packed_at(j, l));
     });
   }
   const auto activate = [&](T* to, int64_t n) {
