@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "autograd/tape.h"
+#include "core/dispatch.h"
 
 namespace cairn {
 namespace {
@@ -15,14 +16,19 @@ thread_local CheckFinite* living = nullptr;
 // The first element that is not finite, as "element [0, 3] is NaN"; empty if all are finite.
 std::string fault_of(const Tensor& x) {
   if (!x.defined() || !is_floating(x.dtype())) return "";
-  const std::vector<double> elements = x.to(Device::cpu).cast(DType::float64).to_vector<double>();
-  const auto fault =
-      std::find_if_not(elements.begin(), elements.end(), [](double value) { return std::isfinite(value); });
-  if (fault == elements.end()) return "";
-  Shape index = x.shape();
-  int64_t rest = fault - elements.begin();
-  for (int axis = x.rank() - 1; axis >= 0; rest /= x.size(axis--)) index = index.with(axis, rest % x.size(axis));
-  return concat("element ", index, " is ", std::isnan(*fault) ? "NaN" : "infinite");
+  const Tensor host = x.to(Device::cpu);
+  return visit_floating(x.dtype(), "check_finite", [&]<class T>(T) -> std::string {
+    const T *const begin = host.data<T>(), *const end = begin + host.elements();
+    const T* const fault = std::find_if_not(begin, end, [](T value) { return std::isfinite(Accum<T>(value)); });
+    if (fault == end) return "";
+    Shape index = x.shape();
+    int64_t rest = fault - begin;
+    for (int axis = x.rank() - 1; axis >= 0; --axis) {
+      index = index.with(axis, rest % x.size(axis));
+      rest /= x.size(axis);
+    }
+    return concat("element ", index, " is ", std::isnan(Accum<T>(*fault)) ? "NaN" : "infinite");
+  });
 }
 
 std::string place(const char* operation, const std::string& module) {

@@ -24,7 +24,7 @@ void run_tasks(int64_t n, const std::function<void(int64_t)>& task);
 // alone. The loop throws the exception that f throws; one of them if there are several.
 template <class F>
 void parallel_tasks(int64_t n, F&& f) {
-  detail::run_tasks(n, std::ref(f));  // a reference: a function that holds it needs no memory
+  detail::run_tasks(n, std::ref(f));  // a std::function holds a reference without allocating
 }
 
 // Calls f(begin, end) for consecutive chunks of [0, n) of `grain` elements; the last one may be shorter. Error: grain

@@ -13,8 +13,8 @@
 
 namespace cairn::gpu {
 
-// Tile sizes, by the bytes of a row. They fit into the registers and into 99 KB of shared memory, which every GPU with
-// these instructions has.
+// Tile sizes. They fit into 99 KB of shared memory, which every GPU with these instructions has, and into registers:
+// with 128 columns, the gradient of the keys would spill some if it took 32 queries at a time.
 template <class T, int columns>
 struct MmaShape {
   static constexpr int row_bytes = columns * int(sizeof(T));
@@ -314,7 +314,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
   const Tile k{dynamic_shared<T>()}, v = k.row(Shape::own);
   const Tile all_q = v.row(Shape::own), all_g = all_q.row(2 * queries);  // two tiles each
   State* const all_states = reinterpret_cast<State*>(all_g.row(2 * queries).data);
-  uint64_t* const all_bits = reinterpret_cast<uint64_t*>(all_states + 2 * queries);  // of top, for the block's keys
+  uint32_t* const all_bits = reinterpret_cast<uint32_t*>(all_states + 2 * queries);  // of top: two words a query
   const TileTask task(p.size.S, Shape::own, 0, 1);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
@@ -332,7 +332,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
     if (i < queries) copy_async<sizeof(State)>(all_states + place + i, i < rows ? from + i : from, i < rows);
     if constexpr (Top::some)
       if (i < queries)
-        copy_async<8>(all_bits + place + i, top.row(p.size, batch_head, q0 + (i < rows ? i : 0)) + task.row / 32,
+        copy_async<8>(all_bits + 2 * (place + i), top.row(p.size, batch_head, q0 + (i < rows ? i : 0)) + task.row / 32,
                       i < rows);
     commit_copies();
   };
@@ -354,8 +354,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
       mma_row_products(k.row(warp_row), q, s);
       mma_row_products(v.row(warp_row), g, ds);
       const State* const state = all_states + place + 2 * mma_t();
-      // Two words for each query; this warp needs the one that has its keys.
-      const uint32_t* const bits = reinterpret_cast<const uint32_t*>(all_bits + place + 2 * mma_t()) + warp_row / 32;
+      const uint32_t* const bits = all_bits + 2 * (place + 2 * mma_t()) + warp_row / 32;  // the word of the warp's keys
       warp_tile_gradient<Top>(
           s, ds, p.scale_2(), [&](int n, int e) { return state[8 * n + e % 2]; },
           [&](int n, int e) {

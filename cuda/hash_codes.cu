@@ -12,21 +12,16 @@
 // last; codes [B, H, N]; rotations [R, columns, D]; buckets [B, H, R, N]. The number of buckets of a batch element
 // depends on its length.
 //
-// Launch.
-//   make_codes      a block takes 128 queries, a warp 16 of them, a lane planes `lane` and `lane + 32`. Two votes of
-//   the
-//                   warp make the code of a query.
-//   make_rotations  a thread computes one number
-//   make_buckets    a block takes 128 queries of a (batch element, head, round), a warp 16 of them, a lane two columns
-//                   in each 64. The lanes find the largest product together; lane i keeps that of query i.
-// Traffic:
-//   make_codes      e D + 8 bytes a query, e bytes an element, the floor, and the planes once for each block, from the
-//   L2
-//                   cache. Cost: 64 D multiply-adds a query, 32 D up to 32 bits. Lanes beyond the last plane compute in
-//                   vain.
-//   make_buckets    e D bytes a query for every 64 columns, mostly from the L2 cache, and 4 written; the rotation once
-//                   for each block. Floor: e D + 4 R a query. Bound by arithmetic: R D c multiply-adds a query. c grows
-//                   with N, so this is the part of lsh attention that is not linear in N.
+// Launch. A block takes 128 queries, a warp 16 of them; make_rotations has a thread for each number.
+//   make_codes    A lane takes planes `lane` and `lane + 32`. Two votes of the warp make the code of a query.
+//   make_buckets  A block's queries are of one batch element, head and round. A lane takes two columns in each 64. The
+//                 lanes find the largest product together; lane i keeps that of query i.
+// Traffic, with e bytes an element:
+//   make_codes    e D + 8 bytes a query, the floor, and the planes once for each block, from the L2 cache. Cost: 64 D
+//                 multiply-adds a query, 32 D up to 32 bits. Lanes beyond the last plane compute in vain.
+//   make_buckets  e D bytes a query for every 64 columns, mostly from the L2 cache, and 4 written; the rotation once
+//                 for each block. Floor: e D + 4 R a query. Bound by arithmetic: R D c multiply-adds a query. c grows
+//                 with N, so this is the part of lsh attention that is not linear in N.
 #include "core/kernels/hash_codes.h"
 
 #include <cmath>

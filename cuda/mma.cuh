@@ -41,8 +41,8 @@ inline bool has_mma() {
   return false;
 }
 
-// The instruction of a function. Callers do not pass the last parameter of a function: on the emulator it is the line
-// of the call.
+// CAIRN_PTX is the instruction of one of the functions below. Their last parameter is the line of the call, for the
+// emulator's messages; callers leave it out.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #define CAIRN_PTX(...) __trap()  // has_mma() is false
 #define CAIRN_PTX_PURE(...) __trap()

@@ -1,12 +1,13 @@
 // Sums over the middle axis of [outer, n, inner], float32 or bfloat16. They are in float32, in an order that depends on
-// the shape alone. And argmax: the column of the largest number of each row of x [rows, cols].
+// the shape alone. And argmax: the column of the largest number of each row of x [rows, cols]; the first of equal ones;
+// a NaN is the largest.
 //
-// Launch. A pass cuts the axis into chunks and sums up each: [outer, n, inner] -> [outer, chunks, inner]. Passes follow
-// until there is one chunk. Between passes, results are float32.
+// Launch of sums. A pass cuts the axis into chunks and sums up each: [outer, n, inner] -> [outer, chunks, inner].
+// Passes follow until there is one chunk. Between passes, results are float32.
 //   sum_rows  (inner = 1) a warp takes an axis of up to 1024 elements. A block of 256 threads takes a chunk of up to
 //             16384 elements of a longer one. A thread takes every 32nd or 256th element.
 //   sum_chunks_of_columns (inner > 1; reduce.cuh) a block takes 32 columns of a chunk of up to 512 rows
-//   find_largest  a warp takes a row; then its lanes compare their largest elements
+// Launch of argmax. A warp takes a row (find_largest); then its lanes compare their largest elements.
 // Traffic: each element is read once, the floor; the passes of sums after the first add 1/512 or less. Bound by memory.
 #include "core/kernels/reduce.h"
 

@@ -155,7 +155,7 @@ struct Attend : Command {
     tell_results();
   }
 
-  // Errors: it does not work on these tensors, and one of `several` is skipped then; DeviceError; Interrupted.
+  // Errors: UsageError, DataError: it does not work on these tensors; one of `several` is skipped then. Interrupted.
   void run_variant(const std::string& spec, bool several) {
     note("running " + spec, quiet || !several);
     Result& result = results.emplace_back();
@@ -163,7 +163,8 @@ struct Attend : Command {
     try {
       result.runner = std::make_unique<Runner>(spec, inputs, options);
     } catch (const Error& error) {
-      if (!several || dynamic_cast<const DeviceError*>(&error)) throw;
+      const bool does_not_fit = dynamic_cast<const UsageError*>(&error) || dynamic_cast<const DataError*>(&error);
+      if (!several || !does_not_fit) throw;
       result.problem = error.what();
     }
     if (interrupted()) throw Interrupted();

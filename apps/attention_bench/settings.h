@@ -1,7 +1,6 @@
 #pragma once
 // The settings that the commands share.
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "apps/attention_bench/bench.h"

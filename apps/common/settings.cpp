@@ -144,6 +144,7 @@ void SettingFields::add_choice(const char* name, const std::vector<std::string>&
 }
 
 void SettingFields::words(const char* name, std::vector<std::string>& values, const std::string& help) {
+  if (!command_) return;
   command_->add_option(name, values, help)->expected(0, -1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
@@ -285,10 +286,10 @@ void ComputeSettings::fields(SettingFields& f) {
 static Device chosen_device(std::optional<Device> device) {
   if (device == Device::cpu) return Device::cpu;
 #if CAIRN_HAS_CUDA
-  const std::string problem = gpu::device_problem();
 #if CAIRN_CUDA_HOST
-  if (!device) return Device::cpu;
+  if (!device) return Device::cpu;  // never the emulator
 #endif
+  const std::string problem = gpu::device_problem();
   if (!device) return problem.empty() ? Device::cuda : Device::cpu;
   check<DeviceError>(problem.empty(), "--device cuda: ", problem, "; or use --device cpu");
   return Device::cuda;

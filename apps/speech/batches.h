@@ -29,8 +29,8 @@ constexpr int64_t position_count(int64_t frames, int64_t stride) { return (frame
 Batch make_batch(const std::vector<Sentence>& sequences, const Settings& settings);
 
 // The sentences of a part of the data as a model takes them: normalized, and with the model's labels. Errors
-// (DataError; file and sentence are named): there are none; the model does not know a phone; the labels do not fit into
-// the positions, or would not after joining.
+// (DataError; file and sentence are named): there are none; the model does not know a label's phone; the labels do not
+// fit into the positions, or would not after joining.
 std::vector<Sentence> sentences_of(const Corpus& corpus, const std::string& part, const FrontEnd& model,
                                    const Settings& settings);
 // Every `count` sentences as one sequence, which then has the name of the first, and no alignment.

@@ -47,16 +47,20 @@ struct EvaluateCommand : Command {
     }
     const std::vector<std::string> specs = all_specs();
     const Corpus corpus = read_corpus(read_safetensors(data.empty() ? run_.settings.data : data));
+    const auto sequences_of = [&](const SavedRun& run) {
+      return join(sentences_of(corpus, part, run.front_end, run.settings), run.settings.join);
+    };
+    const std::vector<Sentence> own = sequences_of(run_), others = without.empty() ? own : sequences_of(other);
     catch_interrupts(quiet);
     Json rows = Json::array();
     std::string text;
     for (const std::string& spec : specs) {
-      const SavedRun& from = spec == no_attention && !without.empty() ? other : run_;
-      const std::vector<Sentence> sentences = sentences_of(corpus, part, from.front_end, from.settings);
+      const bool is_other = spec == no_attention && !without.empty();
+      const SavedRun& from = is_other ? other : run_;
       note("evaluating " + spec, quiet);
       from.model->encoder.swap_attention(spec);
       Json row = {{"attention", spec}};
-      row.update(as_json(recognize(*from.model, join(sentences, from.settings.join), from.settings, true)));
+      row.update(as_json(recognize(*from.model, is_other ? others : own, from.settings, true)));
       text += metrics_text(row);
       rows.push_back(row);
     }

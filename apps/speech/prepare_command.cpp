@@ -86,6 +86,7 @@ std::vector<Source> read_manifest(const fs::path& file) {
       const Json json = parse_json(std::string(number - 1, '\n') + line, file);
       const std::string audio = json.at("audio");
       sources.push_back({audio, file.parent_path() / audio, json.at("labels")});
+      for (const std::string& phone : sources.back().phones) check_phone(phone, concat(file, ": line ", number));
     } catch (const Json::exception&) {
       throw DataError(
           concat(file, ": line ", number, R"(: expected an object like {"audio": "a.wav", "labels": ["k", "a"]})"));

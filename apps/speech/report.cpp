@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/common/format.h"
@@ -229,7 +230,7 @@ void write_clusters(Report& page, const std::vector<Purity>& layers) {
   page.text(
       "Purity: the share of positions whose phone, or pause, is the most frequent one of their cluster. Small groups "
       "are pure by chance, and neighbors share phones. So compare with runs of consecutive positions, as long as the "
-      "clusters are large. Over the sentences of dev, one by one, and all heads.");
+      "clusters are large. Counted over all heads of a layer and all sentences of dev, each by itself.");
   std::vector<std::vector<std::string>> rows;
   for (const Purity& layer : layers) {
     const auto share = [&](int64_t pure) { return number(double(pure) / double(layer.positions), true); };

@@ -1,5 +1,5 @@
 #pragma once
-// The report of a training run, as a page (SpeechTask::write_report).
+// A part of the report (SpeechTask::write_report), in a header for its test: do clusters follow phones?
 #include <cstdint>
 #include <vector>
 

@@ -21,9 +21,13 @@
 namespace cairn::text_search {
 namespace {
 
-// The lines of --text-file; "-" is standard input. Errors: UsageError: no file is given; DataError: it cannot be read.
-std::vector<std::string> lines_in(const std::string& file) {
+// Error (UsageError): --text-file is missing.
+void check_given(const std::string& file) {
   check<UsageError>(!file.empty(), "expected --text-file with a file, or - for standard input");
+}
+
+// The lines of a file; "-" is standard input. Error (DataError): it cannot be read.
+std::vector<std::string> lines_in(const std::string& file) {
   if (file != "-") return lines_of(read_file(file));
   const std::string text(std::istreambuf_iterator<char>(std::cin), {});
   check<DataError>(!std::cin.bad(), "standard input: cannot be read");
@@ -47,10 +51,11 @@ struct EmbedCommand : Command {
 
   void run(Communicator&) override {
     catch_interrupts(quiet);
+    check_given(file);
     check<UsageError>(!out.empty(), "expected --out with a file for the embeddings");
     const std::filesystem::path path = output_path("--out", out, file == "-" ? "" : file);
-    const std::vector<std::string> lines = lines_in(file);
     const Embedder embedder(options);
+    const std::vector<std::string> lines = lines_in(file);
     const Stopwatch time;
     Sequences texts;
     int64_t tokens = 0;
@@ -83,9 +88,9 @@ struct TokenizeCommand : Command {
   }
 
   void run(Communicator&) override {
-    const std::vector<std::string> lines = lines_in(file);
+    check_given(file);
     const WordPiece tokenizer = read_wordpiece(model);
-    for (const std::string& line : lines) print(nlohmann::json(tokenizer.encode(line)).dump() + "\n");
+    for (const std::string& line : lines_in(file)) print(nlohmann::json(tokenizer.encode(line)).dump() + "\n");
   }
 
   std::string model, file;

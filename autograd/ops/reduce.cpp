@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "autograd/ops.h"
-#include "core/ops/checks.h"
 
 namespace cairn {
 
@@ -50,9 +49,12 @@ Variable max(const Variable& x, const Axes& axes, bool keep) {
   });
   check(size_t(order.end() - last) == axes.size(), "max: an axis of ", x.shape(), " is given twice");
   const Variable ordered = std::is_sorted(order.begin(), order.end()) ? x : permute(x, order);
-  const auto sizes = ordered.shape().begin(), merged = sizes + (last - order.begin());
-  const Variable rows =
-      reshape(ordered, appended(Shape(sizes, merged), Shape(merged, ordered.shape().end()).elements()));
+  Shape matrix;
+  int64_t columns = 1;
+  for (auto axis = order.begin(); axis != last; ++axis) matrix.push_back(x.size(*axis));
+  for (auto axis = last; axis != order.end(); ++axis) columns *= x.size(*axis);
+  matrix.push_back(columns);
+  const Variable rows = reshape(ordered, matrix);
   const Variable y = gather_columns(rows, argmax(rows.value()));
   return keep ? reshape(y, with_ones) : y;
 }

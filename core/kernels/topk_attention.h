@@ -10,8 +10,7 @@ namespace cairn {
 CAIRN_KERNELS(
     // For query i of cluster j: a = softmax over l in top_j of scale q_i . k_l; out_i = m_j (a V_top) + rest_j.
     // topk [B, H, C, k] (-1: no such key), mass [B, H, C], rest [B, C, H, M]. out [B, N, H, M], 0 for a query of no
-    // cluster. Dropout acts on a, by (query, key). Kernels do not read the mask:
-    // top has no masked keys.
+    // cluster. Dropout acts on a, by (query, key). Kernels do not read the mask: top has no masked keys.
     template <class T>
     void topk_attention_forward(Stream, const AttentionOperands<T>&, int64_t C, int64_t k, GroupView,
                                 const int32_t* topk, const T* mass, HeadView<const T> rest, HeadView<T> out);

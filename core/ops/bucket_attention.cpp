@@ -13,8 +13,9 @@ static BucketRounds kernel_rounds(const AttentionSize& size, const Groups& group
   check<UsageError>(size.S == size.N, "bucket_attention: ", size.N, " queries and ", size.S, " keys, expected as many");
   check<UsageError>(options.chunk >= 1, "bucket_attention: chunk = ", options.chunk, ", expected at least 1");
   options.chunk = std::min(options.chunk, std::max<int64_t>(1, size.N));
-  const bool some = groups.labels().defined() && size.H > 0;
-  const int64_t rounds = some ? std::max<int64_t>(1, groups.labels().size(1) / size.H) : 1;
+  // The groups have a row for each head and round. Without rows, groups.check() finds what is wrong.
+  const bool has_rows = groups.labels().defined() && size.H > 0;
+  const int64_t rounds = has_rows ? std::max<int64_t>(1, groups.labels().size(1) / size.H) : 1;
   groups.check("bucket_attention", {size.B, size.H * rounds, size.N}, device);
   return {options, view(groups), size.N, groups.clusters(), rounds};
 }

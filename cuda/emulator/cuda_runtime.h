@@ -52,7 +52,7 @@ struct Lanes {
 };
 using ReadLanes = std::function<void(const Lanes&)>;
 // Waits for the lanes of the mask; each passes a value. When all have arrived, read() of each lane is called, before
-// any of them goes on.
+// any of them goes on. The thread that came last calls all of them, so they take their lane from `me`, not threadIdx.
 void warp_collective(const char* name, unsigned mask, const void* value, const ReadLanes& read, SourceLine where);
 // Ends the kernel with a KernelError: lane `reader` reads one that does not take part.
 [[noreturn]] void refuse_to_read(int lane, int reader);
@@ -71,7 +71,8 @@ void* dynamic_shared_memory();
 inline constinit thread_local bool static_shared_filled = true;
 void fill_static_shared();
 
-// Each lane of the mask passes `mine`. Then read(all, me) is called for each, where all(lane) is what that lane passes.
+// Each lane of the mask passes `mine`. Then read(all, me) is called for each, in any thread; all(lane) is what that
+// lane passes.
 template <class T, class F>
 void warp_exchange(const char* name, unsigned mask, const T& mine, const F& read, SourceLine where) {
   const auto read_all = [&read](const Lanes& lanes) {

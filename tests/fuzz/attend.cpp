@@ -15,9 +15,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const char* spec : {"full", "shared-full", "i-clustered-3:topk=2", "oracle-top-2", "position-2", "euclidean-2",
                              "lsh-2:chunk=2", "longformer-2", "inducing-2", "linear"}) {
       try {
-        const attend::Outcome outcome = attend::Runner(spec, in, options).run();
-        expect(outcome.out.shape() == Shape{in.batches(), in.queries(), in.heads(), in.v.size(3)}, "another shape");
-        safetensors_bytes(attend::output_file(spec, in, outcome));
+        const attend::Runner runner(spec, in, options);
+        expect(runner.out.shape() == Shape{in.batches(), in.queries(), in.heads(), in.v.size(3)}, "another shape");
+        safetensors_bytes(runner.output(spec));
       } catch (const UsageError& error) {  // the variant does not support the mask
         expect_short_line(error.what());
       }
