@@ -38,7 +38,6 @@ class Module {
   virtual void fields(Fields& fields) = 0;
 };
 
-using NamedParameter = NamedVariables::value_type;
 // In the order of fields(). Error: two have the same name.
 NamedVariables named_parameters(Module& module);
 std::vector<Variable> parameters(Module& module);

@@ -46,7 +46,7 @@ void Runner::run() {
     const Shape shape = inputs_.q.shape().with(3, inputs_.v.size(3));
     gradient = place(gradient.defined() ? gradient : Tensor::full(shape, 1, inputs_.q.dtype()));
   }
-  std::vector<NamedParameter> leaves = {{"q", q_}};
+  NamedVariables leaves = {{"q", q_}};
   if (!attention_->shares_keys()) leaves.emplace_back("k", k_);
   leaves.emplace_back("v", v_);
   leaves.insert(leaves.end(), parameters_.begin(), parameters_.end());

@@ -49,7 +49,7 @@ class Runner {
   AttentionChoices given_;
   AttentionContext context_;
   Variable q_, k_, v_;
-  std::vector<NamedParameter> parameters_;
+  NamedVariables parameters_;
 };
 
 }  // namespace cairn::attend
