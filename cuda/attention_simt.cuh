@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
     // [eq. 1] [eq. 4] The softmax; for clustered attention the queries are centroids.
     weigh_products(s, p.scale_2(), visible, keep, softmax, sum);
     store_weights(shared, s);
-    // [eq. 2] [eq. 5] Weights times values. [eq. 10] [eq. 13] [eq. 17] Of the keys outside top.
+    // [eq. 2] [eq. 5] Weights times values. [eq. 10] [eq. 17] Of the keys outside top.
     add_weighted_rows<width>(p.rows(p.v, batch_head, k0, batch_head.keys, p.M(), task.column), shared, sum);
   }
   softmax.finish();

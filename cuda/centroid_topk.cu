@@ -62,6 +62,7 @@ __global__ void __launch_bounds__(row_threads<32>)
     score[key] = batch_head.visible(own.query, key) ? product * p.scale_2() : -INFINITY;
   }
   __syncwarp();
+  // [eq. 4]
   const RowSoftmax softmax = join_softmax(p.S(), [&](int key) { return RowSoftmax{score[key], 1}; });
   const float lse2 = softmax.lse2();
   if (lane == 0) logsumexp[own.row] = softmax.logsumexp();
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(row_threads<32>)
   float top_sum = 0;
   for (int l = lane; l < k; l += 32)
     if (keys[l] >= 0 && keys[l] < p.S()) top_sum += exp2_approx(score[keys[l]] - lse2);
-  // [eq. 9] [eq. 14]
+  // [eq. 9]
   top_sum = warp_reduce(top_sum, Sum{});
   if (lane == 0) mass[own.row] = T(top_sum);
   mark_keys(keys, k, p.size.S, bits + own.row * words(p.size.S));

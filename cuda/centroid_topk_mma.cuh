@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
               const unsigned keep = mma_keep_query_rows<keys / 8>(dropout, query0, k0);
               each_sum(s, [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
             }
-            // [eq. 10] [eq. 13] [eq. 17] The other keys have the weights of the centroid.
+            // [eq. 10] [eq. 17] The other keys have the weights of the centroid.
             mma_weighted_rows(s, v, sums);
           }
         });
@@ -324,7 +324,7 @@ __global__ void __launch_bounds__(row_threads<32>)
     topk[own.row * scan.top + place] = mine.key;
   }
   for (int l = n + lane; l < scan.top; l += 32) topk[own.row * scan.top + l] = -1;
-  // [eq. 9] [eq. 14]
+  // [eq. 9]
   top_sum = warp_reduce(top_sum, Sum{});
   if (lane == 0) mass[own.row] = T(top_sum);
   if (!rest) return;

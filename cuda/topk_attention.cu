@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
       TileOf s;
       row_products(block.members(p.q, m0, p.D()), block.keys(p.k, l0, p.D()), shared, s);
       const unsigned there = block.there(m0, l0), keep = block.kept(m0, l0, there);
-      // [eq. 10] [eq. 13] The query's own softmax over the top keys; the mass is multiplied below.
+      // [eq. 10] The query's own softmax over the top keys; the mass is multiplied below.
       weigh_products(s, p.scale_2(), there, keep, softmax, sum);
       store_weights(shared, s);
       add_weighted_rows<width>(block.keys(p.v, l0, p.M(), column), shared, sum);

@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
       block.scores(s, there);
       raise(softmax, s, 1, correction);
       if (l0 > 0) each_sum(sums, [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
-      // [eq. 10] [eq. 13] The query's own softmax over the top keys; the mass is multiplied below.
+      // [eq. 10] The query's own softmax over the top keys; the mass is multiplied below.
       each_sum(s, [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x); });
       if (block.dropout.active) {
         const unsigned keep = block.kept();

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = "nn/attention/EQUATIONS.md"
-EQUATIONS, GRADIENTS = list(range(1, 18)), [1, 2, 3, 4, 5, 6, 9, 10, 11, 16, 17]
+EQUATIONS, GRADIENTS = [*range(1, 13), 15, 16, 17], [1, 2, 3, 4, 5, 6, 9, 10, 11, 16, 17]  # 13 and 14 repeat 10 and 9
 
 
 def tags(path):

@@ -179,7 +179,7 @@ struct Attend : Command {
     const auto rows = int64_t(sample.size());
     if (rows < inputs.queries())
       note(concat("attention rows: a sample of ", rows, " of the ", inputs.queries(), " queries"), quiet);
-    constexpr int64_t side = 64;  // cells; at most about 5 MB of SVG for 17 variants and 8 heads
+    constexpr int64_t side = 64;  // cells; at most about 5 MB of SVG for 15 variants and 8 heads
     for (Result& result : results) {
       if (!result.runner) continue;
       result.error = relative_error(result.runner->out, other.runner->out);

@@ -16,8 +16,8 @@ void Settings::fields(SettingFields& f) {
      {"cluster", What::cluster},
      {"product", What::product},
      {"gradient", What::gradient}},
-    "attention alone, a transformer layer with it, clustering alone (hash codes to labels), or a layer's product of "
-    "all tokens with a weight [feed-forward, heads * head-size], or that for the weight's gradient");
+    "attention; layer: a transformer layer with it; cluster: k-means of given hash codes; product: all tokens times a "
+    "weight [feed-forward, heads * head-size]; gradient: that for the weight's gradient");
   f("pass", shared.backward, {{"forward", false}, {"both", true}}, "forward alone, or both forward and backward");
   f("tokens", tokens, {0, int64_t(1) << 40}, "tokens per batch (batch = tokens / length); 0: 16384, on a GPU 131072");
   f("batch", batch, Text::any, "sequences per batch, instead of --tokens; max: as many as fit into memory");

@@ -14,7 +14,7 @@ void Settings::fields(SettingFields& f) {
 }
 
 void Settings::fields_of_figure(SettingFields& f) {
-  f("topk", topk, {0, 1 << 20}, "number of top keys, unless the variant says topk=; 0: the variant's own");
+  f("topk", topk, {0, 1 << 20}, "number of top keys, unless the variant says topk=; 0: the variant's default");
   f("batch", batch, {1, 1 << 20}, "sequences per step");
   model_fields(f, model);
   training.fields(f);
@@ -23,7 +23,7 @@ void Settings::fields_of_figure(SettingFields& f) {
     "every N steps; 0: gradients are summed in every step. --iterations, --evaluate-every and --checkpoint-every must "
     "be multiples of N");
   f("stop-at", stop_at, {0, 1}, "stop when the masked accuracy of an evaluation reaches this; 0: never");
-  f("quick", quick, "a small model that learns in one to two minutes; changes these defaults");
+  f("quick", quick, "a small model that learns in one to four minutes; changes these defaults");
   compute.fields(f);
   f.withdrawn({{"also_evaluate", ""}, {"ordered", false}, {"plateau_metric", "loss"}});
 }

@@ -168,7 +168,7 @@ void centroid_topk_forward(Stream, const AttentionOperands<T>& in, int64_t k, bo
         }
       }
       if (!rest) continue;
-      // [eq. 10] [eq. 13] [eq. 17] The other keys keep the weights of the centroid.
+      // [eq. 10] [eq. 17] The other keys keep the weights of the centroid.
       gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.row(), in.v.at(b, k0, h), in.v.row_stride,
                 k0 > 0 ? 1.0 : 0.0, rest.at(b, q0, h), rest.row_stride);
       add_displaced(in, dropout_key, t, displaced, running_max, rest);
@@ -183,7 +183,7 @@ void centroid_topk_forward(Stream, const AttentionOperands<T>& in, int64_t k, bo
       int32_t* chosen = topk + row * k;
       if (choose) std::sort(chosen, chosen + largest[size_t(i - q0)].count());
       const int64_t count = i < q1 && last > 0 ? std::find(chosen, chosen + k, -1) - chosen : 0;
-      // [eq. 9] [eq. 14]
+      // [eq. 9]
       mass[row] = sum_of<T>(count, [=](int64_t l) { return exponential(top_scores[l] - shift); });
       if (rest && i < q1 && last > 0) scale(rest.at(b, i, h), M, total == 0 ? T(0) : 1 / total);
     }

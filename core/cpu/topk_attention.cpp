@@ -105,7 +105,7 @@ void topk_attention_forward(Stream, const AttentionOperands<T>& in, int64_t C, i
         block.begin_members(members, rows, in.q);
         for (int64_t i = 0; i < rows; ++i) {
           T* a = block.weights + i * block.top;
-          // [eq. 10] [eq. 13] The top keys share the mass by the softmax of the query itself.
+          // [eq. 10] The top keys share the mass by the softmax of the query itself.
           multiply_weights(a, block.top, m, dropout.active() ? block.factors + i * block.top : nullptr);
           std::copy_n(rest.at(b, c, h), M, block.out + i * M);
         }

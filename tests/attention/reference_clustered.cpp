@@ -32,7 +32,7 @@ Matrix clustered(const Problem& p) {
   return a;
 }
 
-// [eq. 9] [eq. 10] [eq. 13] [eq. 14] [eq. 16] [eq. 17]
+// [eq. 9] [eq. 10] [eq. 16] [eq. 17]
 Matrix improved_clustered(const Problem& p) {
   Matrix a = clustered(p);
   for (size_t i = 0; i < p.q.size(); ++i) {
