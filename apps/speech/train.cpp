@@ -1,5 +1,6 @@
 #include "apps/speech/train.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/trace.h"

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
-#include <cstdint>
 #include <functional>
 #include <string>
 #include <type_traits>
