@@ -11,7 +11,10 @@ struct BertOptions : TransformerOptions {
   double epsilon = 1e-12;  // of all layer normalizations
 
   BertOptions() {
-    layers = 12, heads = 12, head_size = 64, feed_forward = 3072;
+    layers = 12;
+    heads = 12;
+    head_size = 64;
+    feed_forward = 3072;
     attention = "full";
   }
 };

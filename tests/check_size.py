@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 # The numbers last reached. Lower them as work goes on. Raise one only with a reason in the commit.
-LIMITS = {"lines outside tests": 30357, "lines in tests": 17910, "words of pages": 14893}
+LIMITS = {"lines outside tests": 30360, "lines in tests": 17910, "words of pages": 14893}
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh"}
