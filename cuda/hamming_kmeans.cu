@@ -85,11 +85,12 @@ struct Row {
         n(problem.lengths ? problem.lengths[uint32_t(row) / uint32_t(problem.size.H)] : problem.size.N),
         iteration(now) {}
 
+  __device__ int64_t head() const { return uint32_t(number) % uint32_t(p.size.H); }
   __device__ uint64_t code(int64_t query) const { return p.codes[number * p.size.N + query]; }
   __device__ int32_t& label(int64_t query) const { return p.labels[number * p.size.N + query]; }
   __device__ int64_t cluster(int64_t c) const { return number * p.size.C + c; }
   __device__ uint64_t drawn(int64_t c, int t) const {
-    return code(draw_query(p.draw.key(), p.draw.row(number), c, p.size.C, n, t));
+    return code(draw_query(p.draw.key(), head(), c, p.size.C, n, t));
   }
   // The centroid that this iteration assigns to.
   __device__ uint64_t centroid(int64_t c) const { return iteration == 1 ? drawn(c, 0) : p.centroids[cluster(c)]; }
@@ -262,7 +263,7 @@ __device__ void vote(const Row& row) {
     const Pair two = atomicExch(row.p.totals + row.cluster(c) * words + lane, Pair{0});
     uint32_t members = lane == 0 ? atomicExch(row.p.members + row.cluster(c), 0u) : 0;
     members = __shfl_sync(full_warp, members, 0);
-    const uint64_t ties = draw_ties(row.p.draw.key(), row.p.draw.row(row.number), c, row.iteration);
+    const uint64_t ties = draw_ties(row.p.draw.key(), row.head(), c, row.iteration);
     const uint32_t low = __ballot_sync(full_warp, voted_bit(uint32_t(two), members, ties >> lane & 1));
     const uint32_t high = __ballot_sync(full_warp, voted_bit(uint32_t(two >> 32), members, ties >> (32 + lane) & 1));
     const uint64_t centroid = members == 0 ? row.drawn(c, row.iteration) : uint64_t(high) << 32 | low;

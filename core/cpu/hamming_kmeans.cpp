@@ -175,7 +175,7 @@ void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_
 
   const auto valid = [&, N = N, H = H](int64_t batch_head) { return lengths ? int64_t(lengths[batch_head / H]) : N; };
   const auto drawn = [&, N = N, C = C](int64_t batch_head, int64_t c, int iteration) {
-    return codes[batch_head * N + draw_query(key, draw.row(batch_head), c, C, valid(batch_head), iteration)];
+    return codes[batch_head * N + draw_query(key, batch_head % size.H, c, C, valid(batch_head), iteration)];
   };
 
   parallel_tasks(B * H, [&, N = N, C = C](int64_t batch_head) {
@@ -213,7 +213,7 @@ void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_
       for (int64_t c = 0; c < C; ++c) {
         const Counters& count = total[c];
         uint64_t& centroid = centroids[batch_head * C + c];
-        const uint64_t ties = draw_ties(key, draw.row(batch_head), c, iteration);
+        const uint64_t ties = draw_ties(key, batch_head % size.H, c, iteration);
         if (count.members == 0)
           centroid = drawn(batch_head, c, iteration);
         else

@@ -12,16 +12,17 @@ struct KMeansSize {
 };
 
 // A random query out of n valid ones, for cluster c of C <= n: in iteration 0 from stratum c, positions floor(c n / C)
-// up to floor((c + 1) n / C); later from all. `row` is draw.row(batch_head).
-CAIRN_HD inline int64_t draw_query(PhiloxKey key, uint32_t row, int64_t c, int64_t C, int64_t n, int iteration) {
+// up to floor((c + 1) n / C); later from all. The batch element is no coordinate: each example draws as if it were
+// alone, so that its clusters do not depend on its place in the batch.
+CAIRN_HD inline int64_t draw_query(PhiloxKey key, int64_t head, int64_t c, int64_t C, int64_t n, int iteration) {
   const int64_t low = iteration == 0 ? c * n / C : 0, high = iteration == 0 ? (c + 1) * n / C : n;
-  const PhiloxWords words = philox(key, {{row, uint32_t(c), uint32_t(iteration), 0}});
+  const PhiloxWords words = philox(key, {{uint32_t(head), uint32_t(c), uint32_t(iteration), 0}});
   return low + below(words.w[0], uint32_t(high - low));
 }
 
 // 64 random bits that decide the ties of cluster c in an iteration; from the same Philox call as draw_query.
-CAIRN_HD inline uint64_t draw_ties(PhiloxKey key, uint32_t row, int64_t c, int iteration) {
-  const PhiloxWords words = philox(key, {{row, uint32_t(c), uint32_t(iteration), 0}});
+CAIRN_HD inline uint64_t draw_ties(PhiloxKey key, int64_t head, int64_t c, int iteration) {
+  const PhiloxWords words = philox(key, {{uint32_t(head), uint32_t(c), uint32_t(iteration), 0}});
   return uint64_t(words.w[3]) << 32 | words.w[2];
 }
 

@@ -73,8 +73,7 @@ std::vector<int32_t> reference(const Problem& c, const Tensor& tensor, Draw draw
     const auto code = [&](int64_t i) { return codes[size_t(row * c.N + i)]; };
     const auto label = [&](int64_t i) -> int32_t& { return labels[size_t(row * c.N + i)]; };
     const auto words = [&](int64_t cluster, int iteration) {
-      const auto in_whole = uint32_t(int64_t(draw.first) * c.H + row);
-      return philox(draw.for_kernel().key(), {{in_whole, uint32_t(cluster), uint32_t(iteration), 0}});
+      return philox(draw.key(), {{uint32_t(row % c.H), uint32_t(cluster), uint32_t(iteration), 0}});
     };
     const auto draw_below = [&](int64_t maximum, int64_t cluster, int iteration) {
       return int64_t(uint64_t(words(cluster, iteration).w[0]) * uint64_t(maximum) >> 32);
