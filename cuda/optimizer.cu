@@ -56,9 +56,9 @@ __global__ void __launch_bounds__(threads)
 }
 
 __global__ void __launch_bounds__(most_blocks)
-    finish(int64_t blocks, const double* partial, double max_norm, OptimizerState* state) {
+    finish(int64_t blocks, const double* partial, NormLimits limits, OptimizerState* state) {
   const double sum = block_reduce(threadIdx.x < blocks ? partial[threadIdx.x] : 0.0, 0.0, Sum{});
-  if (threadIdx.x == 0) prepare_state(std::sqrt(sum), max_norm, *state);
+  if (threadIdx.x == 0) prepare_state(std::sqrt(sum), limits, *state);
 }
 
 // Updates elements i of all arrays of a slice, which are T or packs of it. A moment that is null counts as 0.
@@ -102,12 +102,12 @@ __global__ void __launch_bounds__(threads)
 }  // namespace
 
 template <class T>
-void prepare_step(Stream stream, int64_t count, const ParameterSlice<T>* slices, double max_norm,
+void prepare_step(Stream stream, int64_t count, const ParameterSlice<T>* slices, NormLimits limits,
                   OptimizerState* state) {
   Workspace workspace(Device::cuda);
   double* const partial = workspace.take<double>(grid(count));
   launch(add_squares<T>, {grid(count), threads, 0, stream}, count, slices, partial);
-  launch(finish, {1, most_blocks, 0, stream}, grid(count), partial, max_norm, state);
+  launch(finish, {1, most_blocks, 0, stream}, grid(count), partial, limits, state);
 }
 
 template <class T>

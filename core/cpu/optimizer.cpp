@@ -21,7 +21,7 @@ void for_each_element(int64_t count, const ParameterSlice<T>* slices, F&& f) {
 }  // namespace
 
 template <class T>
-void prepare_step(Stream, int64_t count, const ParameterSlice<T>* slices, double max_norm, OptimizerState* state) {
+void prepare_step(Stream, int64_t count, const ParameterSlice<T>* slices, NormLimits limits, OptimizerState* state) {
   std::vector<double> squares(static_cast<size_t>(count));
   parallel_tasks(count, [&](int64_t task) {
     const T* const gradient = slices[task].gradient;
@@ -32,7 +32,7 @@ void prepare_step(Stream, int64_t count, const ParameterSlice<T>* slices, double
   double sum = 0;
   for (double square : squares) sum += square;
 
-  prepare_state(std::sqrt(sum), max_norm, *state);
+  prepare_state(std::sqrt(sum), limits, *state);
 }
 
 template <class T>

@@ -21,7 +21,7 @@ struct ParameterSlice {
   int64_t n = 0;
 };
 
-// On the device. `step` counts the steps taken; `skip` is 1 if the gradient is not finite.
+// On the device. `step` counts the steps taken; `skip` is 1 if this step is skipped.
 struct OptimizerState {
   int64_t step = 0;
   double learning_rate = 0;
@@ -43,11 +43,17 @@ struct SgdOptions {
 // ---- the arithmetic: the coefficients that all elements of a step share are computed once, in double; the update of
 // an element is then a few operations in T.
 
-// Updates the state for a gradient of this norm: the scale that clips it to max_norm (0: no clipping), skip or advance.
-CAIRN_HD inline void prepare_state(double norm, double max_norm, OptimizerState& state) {
+// Which gradients an optimizer takes: norms beyond max_norm are clipped to it (0: none are); a step whose clipped norm
+// is NaN or above `largest` is skipped.
+struct NormLimits {
+  double max_norm = 0, largest = 0;
+};
+
+// Updates the state for a gradient of this norm: the scale that clips it, skip or advance.
+CAIRN_HD inline void prepare_state(double norm, NormLimits limits, OptimizerState& state) {
   state.gradient_norm = norm;
-  state.gradient_scale = max_norm > 0 && norm > max_norm ? max_norm / norm : 1;
-  state.skip = norm - norm != 0;  // NaN or infinite
+  state.gradient_scale = limits.max_norm > 0 && norm > limits.max_norm ? limits.max_norm / norm : 1;
+  state.skip = !(norm * state.gradient_scale <= limits.largest);
   if (state.skip) {
     ++state.skipped;
     ++state.skipped_in_a_row;
@@ -116,10 +122,8 @@ struct SgdStep {
 };
 
 CAIRN_KERNELS(
-    // Before a step: computes the gradient's norm and the scale that clips it to max_norm (0: no clipping). If the norm
-    // is not finite, sets `skip`; else `step` advances.
-    template <class T>
-    void prepare_step(Stream, int64_t count, const ParameterSlice<T>*, double max_norm, OptimizerState*);
+    // Before a step: computes the gradient's norm and the scale that clips it. Sets `skip`, or `step` advances.
+    template <class T> void prepare_step(Stream, int64_t count, const ParameterSlice<T>*, NormLimits, OptimizerState*);
     // The steps below do nothing if `skip` is set.
     //
     // Adam (Kingma & Ba 2015), or R-Adam (Liu et al. 2020, Algorithm 2; rectified where rho_t > 5, as in PyTorch), with

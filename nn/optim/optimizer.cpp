@@ -1,6 +1,7 @@
 #include "nn/optim/optimizer.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -122,7 +123,11 @@ void Optimizer::step() {
 
   visit_floating(first_value().dtype(), "optimizer", [this]<class T>(T) { send_list<T>(); });
   auto* state = static_cast<OptimizerState*>(state_.mutable_raw());
-  CAIRN_RUN("optimizer", first_value(), prepare_step<T>(stream, count(), slices<T>(), max_gradient_norm_, state));
+  // (bfloat16 has float32's range.) If the square of a gradient overflowed, the second moment would be infinite, and
+  // the parameter would never move again.
+  const double range = first_value().dtype() == DType::float64 ? DBL_MAX : FLT_MAX;
+  const NormLimits limits{max_gradient_norm_, second_.empty() ? range : std::sqrt(range)};
+  CAIRN_RUN("optimizer", first_value(), prepare_step<T>(stream, count(), slices<T>(), limits, state));
   update();
   if (state_.device() == Device::cpu) check_diverged();
 }
@@ -133,7 +138,7 @@ void Optimizer::clear_gradients() {
 
 void Optimizer::check_diverged(const OptimizerState& now) {
   check<DivergedError>(now.skipped_in_a_row <= skipped_steps_allowed,
-                       "optimizer: diverged: the gradient was not finite in ", now.skipped_in_a_row,
+                       "optimizer: diverged: the gradient or its square was not finite in ", now.skipped_in_a_row,
                        " steps in a row, after ", now.step,
                        " steps taken; lower the learning rate or clip the gradient; see CheckFinite");
 }

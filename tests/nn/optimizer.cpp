@@ -124,6 +124,26 @@ TEST_CASE("a step with a gradient that is not finite is skipped and counted", "[
     }
 }
 
+TEST_CASE("a step whose squared gradient overflows the second moment is skipped and counted", "[optimizer]") {
+  for (const Kind& kind : every_kind) {
+    INFO(kind.name);
+    Variable x = parameter({1, 2});
+    const auto optimizer = kind.of({x});
+    give(x, {1, 1});
+    optimizer->step();
+    const auto before = numbers(*optimizer);
+    give(x, {1e21f, 1});  // finite, but 1e42 is not
+    optimizer->step();
+    const bool has_square = optimizer->moments().size() == 2;
+    CHECK(same_bits(numbers(*optimizer), before) == has_square);
+    CHECK(optimizer->state().skipped == has_square);
+    optimizer->set_max_gradient_norm(1);
+    optimizer->step();
+    CHECK_FALSE(same_bits(numbers(*optimizer), before));
+    CHECK(optimizer->state().skipped == has_square);
+  }
+}
+
 TEST_CASE("ten skipped steps in a row are a divergence", "[optimizer]") {
   Variable x = parameter({1, 2});
   RAdam optimizer({x}, 0.1);
@@ -357,8 +377,9 @@ TEST_CASE("optimizers refuse bad parameters and gradients", "[optimizer]") {
 
 namespace {
 
-// Values, moments and state after each of three steps, of which the second is skipped and the third is clipped. The
-// count starts at `taken`. Parameter 2 gets no gradient in the first step.
+// Values, moments and state after each of three steps, of which the second is skipped and the third is clipped. (Adam
+// and R-Adam skip a square that overflows, SGD an infinite one.) The count starts at `taken`. Parameter 2 gets no
+// gradient in the first step.
 Tensors steps(Device device, DType dtype, bool rounded, const Kind& kind, int64_t taken,
               const std::vector<int64_t>& sizes) {
   const auto place = [=](const Tensor& x) { return (rounded ? x.cast(DType::bfloat16) : x).cast(dtype).to(device); };
