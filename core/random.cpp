@@ -2,6 +2,7 @@
 
 #include "core/dispatch.h"
 #include "core/functors.h"
+#include "core/parallel.h"
 
 namespace cairn {
 
@@ -20,21 +21,34 @@ uint32_t RandomStream::next() {
 
 float RandomStream::normal() { return cairn::normal(key_, normals_++, 0); }
 
+void RandomStream::skip(uint32_t words, uint32_t normals) {
+  drawn_ += words;
+  if (drawn_ % 4 != 0) words_ = philox(key_, {{drawn_ / 4, 0, 2, 0}});
+  normals_ += normals;
+}
+
+// Each element takes this many words and normal numbers from the stream.
 template <class Next>
-static Tensor random_tensor(Shape shape, DType dtype, Next&& next) {
+static Tensor random_tensor(Shape shape, DType dtype, RandomStream& sequence, uint32_t words, uint32_t normals,
+                            Next&& next) {
   Tensor result(shape, dtype);
   visit(dtype, [&]<class T>(T) {
     T* data = result.mutable_data<T>();
-    for (int64_t i = 0; i < result.elements(); ++i) data[i] = convert<T>(double(next()));
+    parallel_for(result.elements(), 4096, [&](int64_t begin, int64_t end) {
+      RandomStream part = sequence;
+      part.skip(words * uint32_t(begin), normals * uint32_t(begin));
+      for (int64_t i = begin; i < end; ++i) data[i] = convert<T>(double(next(part)));
+    });
   });
+  sequence.skip(words * uint32_t(result.elements()), normals * uint32_t(result.elements()));
   return result;
 }
 
 Tensor random_uniform(Shape shape, double low, double high, RandomStream& sequence, DType dtype) {
-  return random_tensor(shape, dtype, [&] { return sequence.uniform(low, high); });
+  return random_tensor(shape, dtype, sequence, 1, 0, [=](RandomStream& part) { return part.uniform(low, high); });
 }
 Tensor random_normal(Shape shape, RandomStream& sequence, DType dtype) {
-  return random_tensor(shape, dtype, [&] { return sequence.normal(); });
+  return random_tensor(shape, dtype, sequence, 0, 1, [](RandomStream& part) { return part.normal(); });
 }
 
 }  // namespace cairn

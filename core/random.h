@@ -52,6 +52,8 @@ class RandomStream {
   double uniform() { return next() * 0x1p-32; }  // in [0, 1)
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
   float normal();
+  // As if next(), and normal(), had been called so many times more.
+  void skip(uint32_t words, uint32_t normals);
 
  private:
   PhiloxKey key_;

@@ -101,8 +101,14 @@ TEST_CASE("a stream gives the same sequence of numbers for the same seed, step a
 
 TEST_CASE("random tensors take their numbers from the stream in order", "[random]") {
   RandomStream a(1, 0, Purpose::test), b(1, 0, Purpose::test);
-  const auto x = random_normal({2, 3}, a).to_vector<float>();
-  for (float value : x) CHECK(value == b.normal());
+  a.next(), b.next();
+  for (const int64_t n : {3, 10001}) {  // the second one in several chunks, and both end in the middle of a Philox call
+    int same = 0;
+    for (float value : random_normal({n, 2}, a).to_vector<float>()) same += value == b.normal();
+    for (float value : random_uniform({n}, -1, 1, a).to_vector<float>()) same += value == float(b.uniform(-1, 1));
+    CHECK(same == 3 * n);
+    CHECK(a.next() == b.next());
+  }
   CHECK(random_normal({0, 3}, a).shape() == Shape{0, 3});
   CHECK(random_uniform({2}, 0, 1, a, DType::float64).dtype() == DType::float64);
 }
