@@ -128,7 +128,7 @@ struct FigureCommand : Command {
                 "Each training is a run in DIR/cells, which the other commands read. The same command continues after\n"
                 "any interruption. Several processes with the same DIR share the work: each skips the trainings\n"
                 "of the others. The command writes figure.json, figure.svg and report.html.\n\n"
-                "The whole grid is 52 trainings of 5000 steps: hours on a GPU, more than a day on two cores.\n\n"
+                "The whole grid is 52 trainings of 5000 steps: more than a day on two cores.\n\n"
                 "Examples:\n"
                 "  copy-task figure --quick --out figure5      14 trainings, about 45 minutes on two cores\n"
                 "  copy-task figure --out figure5 --device cuda") {}
