@@ -16,6 +16,7 @@
 #include "apps/common/report.h"
 #include "apps/common/svg.h"
 #include "core/parallel.h"
+#include "nn/io/json.h"
 
 namespace cairn::attention_bench {
 namespace {
@@ -40,12 +41,16 @@ struct FigureCommand : Command {
             "one transformer layer, forward and backward. At each length, the variants are measured in turn, so that\n"
             "a slow moment of the machine affects all alike.\n"
             "Run the same command again to continue a stopped figure at the first missing length.\n\n"
-            "Example:\n  attention-bench figure --out figure4 --lengths 512,1024,2048,4096") {
+            "Examples:\n  attention-bench figure --out figure4 --lengths 512,1024,2048,4096\n"
+            "  attention-bench figure --out again --from figure4/figure.json") {
     settings.repetitions.seconds = 4;
   }
 
   void fields(SettingFields& f) override {
     f("out", out, Text::folder, "folder to write to", Keep::no);
+    f("from", from, Text::file,
+      "draw what a figure.json holds, perhaps from another machine, without measuring; settings come from it",
+      Keep::no);
     f("attention", attention, Text::variants, "attention variants, comma-separated");
     f("lengths", lengths, Text::any, "tokens per sequence, comma-separated, ascending");
     f("longest", longest, {0.001, 1e6},
@@ -57,8 +62,10 @@ struct FigureCommand : Command {
 
   void run(Communicator&) override {
     check<UsageError>(!out.empty(), "expected --out with a folder; see attention-bench figure --help");
+    if (!from.empty()) return draw_again();
     if (Artifact::is_in(out)) continue_run(out);
     settings.finish();
+    used_threads = threads();
     specs = split_specs(attention);
     check<UsageError>(!specs.empty(), "--attention: expected a variant");
     std::vector<int64_t> all;
@@ -85,9 +92,45 @@ struct FigureCommand : Command {
       note(concat("interrupted; finished lengths are saved in ", out, ", and the same command continues"), quiet);
       throw Interrupted();
     }
+    tell_result();
+  }
+
+  void tell_result() const {
     std::string text;
     for (const auto& row : crossovers()) text += concat(row[0], ": ", row[1], '\n');
     tell(figure(), text + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
+  }
+
+  void draw_again() {
+    read_figure();
+    Artifact folder(out, config());
+    write(folder);
+    tell_result();
+  }
+
+  // Takes settings and points of the file --from.
+  void read_figure() try {
+    Json all = read_json(from);
+    const auto expect = [&](const Json& object, const char* key, bool (Json::*is_right)() const noexcept) {
+      check<DataError>(object.is_object() && object.contains(key) && (object.at(key).*is_right)(), "--from ", from,
+                       ": expected a figure.json of attention-bench; '", key, "' is missing or of another type");
+    };
+    expect(all, "points", &Json::is_array);
+    points = all.at("points").get<std::vector<Json>>();
+    for (const Json& point : points) {
+      expect(point, "attention", &Json::is_string);
+      for (const char* key : {"length", "batch", "repetitions", "seconds_per_element", "bytes_per_element"})
+        expect(point, key, &Json::is_number);
+    }
+    check<DataError>(!points.empty(), "--from ", from, ": there are no points");
+    all.erase("points");
+    all.erase("crossovers");
+    take(all, from);
+    settings.shared.place.device = settings.compute.device.value_or(Device::cpu);
+    used_threads = settings.compute.threads;
+    specs = split_specs(attention);
+  } catch (const UsageError& error) {
+    throw DataError(concat("--from ", error.what()));
   }
 
   // The variants of which a repetition at this length should take at most --longest, by their last measurement.
@@ -175,13 +218,14 @@ struct FigureCommand : Command {
                   shared.backward ? "forward and backward" : "forward", ". Heads: ", shared.heads, " of size ",
                   shared.head_size, "; ",
                   settings.batch.empty() ? concat("tokens per batch: ", settings.tokens) : "batch: " + settings.batch,
-                  "; device: ", name(shared.place.device), "; threads: ", threads(), ". See the paper's figure 4.");
+                  "; device: ", name(shared.place.device), "; threads: ", used_threads, ". See the paper's figure 4.");
   }
 
   Json figure() const {
     Json all = config();
     all["device"] = name(settings.shared.place.device);
-    all["threads"] = threads();
+    all["tokens"] = settings.tokens;
+    all["threads"] = used_threads;
     all["points"] = points;
     all["crossovers"] = Json::object();
     for (const std::string& spec : specs)
@@ -235,9 +279,10 @@ struct FigureCommand : Command {
   }
 
   Settings settings;
-  std::string out, attention = "full,clustered-100,i-clustered-100,lsh-1,lsh-4";
+  std::string out, from, attention = "full,clustered-100,i-clustered-100,lsh-1,lsh-4";
   std::string lengths = "512,1024,2048,4096,8192,16384,32768";
   double longest = 60;
+  int64_t used_threads = 0;
   std::vector<std::string> specs;
   std::vector<Json> points;  // results of measure(), sorted by length, then in the order of the variants
 };

@@ -174,8 +174,13 @@ void Command::define(CLI::App& app, Communicator& ranks) {
 }
 
 void Command::continue_run(const std::filesystem::path& folder) {
-  Json all = read_run(*fields_, "--out", folder);
+  const Json all = read_run(*fields_, "--out", folder);
   fields_->check_kept(*given_, all, folder);
+  take(all, folder.string());
+}
+
+void Command::take(const Json& configuration, const std::string& where) {
+  Json all = fields_->checked(configuration, where);
   all.update(*given_);
   fields_->assign(all);
 }

@@ -35,6 +35,9 @@ class Command {
   // Takes the settings of the run in the folder --out. Errors: as read_run(); UsageError: the user gave another value
   // to settings that a run keeps; the message names them.
   void continue_run(const std::filesystem::path& folder);
+  // Takes the settings of a configuration, but for those that the user gave. Error (UsageError): as
+  // SettingFields::checked().
+  void take(const Json& configuration, const std::string& where);
   // Takes all settings from a configuration: with several processes, that of rank 0.
   void follow(const Json& configuration);
   // The settings for a run's config.json, which is a valid --config.
