@@ -281,12 +281,13 @@ void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
 // A task computes a tile of C. Tiles of the same columns follow one another, because their part of B is in the cache.
 // - If several tiles need a part of B, all of B is packed before.
 // - If C is small and the depth is long, as in the gradient of a weight, a task takes some of the steps, and packs its
-//   part of B itself. Their sums are added in order.
+//   part of B itself. Their sums are added in order. This is done for a transposed A alone. Otherwise the bits of a row
+//   of C would depend on the number of rows, and an embedding on the texts that share its batch.
 template <class T>
 void gemm(Stream, const Gemm& g, const T* a, const T* b, const T* bias, T* c) {
   if (g.batch == 0 || g.m == 0 || g.n == 0) return;  // the other sizes may be huge
   constexpr int64_t wanted = 16, min_rows = 48, max_tile_rows = 256, min_depth = 512;
-  const bool deep = g.k >= 4 * g.m;
+  const bool deep = g.transpose_a && g.k >= 4 * g.m;
   const int64_t tile_m =
       deep || g.batch >= wanted ? g.m : even_cut(g.m, std::clamp(g.m * g.batch / wanted, min_rows, max_tile_rows));
   const Blocks<T> all{b, g.transpose_b ? 1 : g.n, g.transpose_b ? g.k : 1, g.n, g.k};

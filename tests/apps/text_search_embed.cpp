@@ -75,6 +75,17 @@ TEST_CASE("embeddings are in the order of the sequences, for any batch", "[text_
   CHECK_THROWS_AS(Embedder(small_options()).embed(random_sequences({513})), UsageError);
 }
 
+TEST_CASE("a text has the same embedding in any place of any batch", "[text_search]") {
+  const Sequences sequences = random_sequences({40, 200, 17, 200, 90});
+  for (const char* attention : {"full", "i-clustered-5:topk=8,refine=1"}) {
+    CAPTURE(attention);
+    const Tensor all = Embedder(small_options(32, attention)).embed(sequences);
+    for (size_t i = 0; i < sequences.size(); ++i)
+      CHECK(same_bits(Embedder(small_options(32, attention)).embed({sequences[i]}),
+                      all.slice(int64_t(i), int64_t(i) + 1)));
+  }
+}
+
 TEST_CASE("an embedding depends on attention, seed and model, and the fingerprint on the model", "[text_search]") {
   const Sequences sequences = random_sequences({40, 30, 20});
   EmbedderOptions options = small_options(2, "clustered-3");

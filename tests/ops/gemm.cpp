@@ -131,6 +131,12 @@ TEST_CASE("linear without recording computes the activation as the product ends"
     }
 }
 
+TEST_CASE("a row of a product has the same bits for any number of rows", "[matmul]") {
+  const Tensor x = random_tensor({700, 1600}, DType::float32, 1), b = random_tensor({1600, 40}, DType::float32, 2);
+  const Tensor whole = matmul(x, b);
+  for (const int64_t rows : {1, 15, 390}) CHECK(same_bits(matmul(x.slice(0, rows), b), whole.slice(0, rows)));
+}
+
 namespace {
 
 // gemm_tile on parts of wider matrices: it reads and writes only its parts.
