@@ -77,8 +77,10 @@ Json as_json(const Recognition& found) {
 }
 
 std::string metrics_text(const Json& json) {
-  return formatted("%-32s  loss %.4f  phone error rate %.2f%%\n", json.at("attention").get<std::string>().c_str(),
-                   number_or_nan(json.at("loss")), 100 * number_or_nan(json.at("phone_error_rate")));
+  const Json &loss = json.at("loss"), &rate = json.at("phone_error_rate");  // null if there are no phones
+  return formatted("%-32s  loss %s  phone error rate %s\n", json.at("attention").get<std::string>().c_str(),
+                   loss.is_null() ? "-" : formatted("%.4f", loss.get<double>()).c_str(),
+                   rate.is_null() ? "-" : formatted("%.2f%%", 100 * rate.get<double>()).c_str());
 }
 
 Recognition recognize(const Model& model, const std::vector<Sentence>& sequences, const Settings& settings,

@@ -1,7 +1,9 @@
 #include "apps/speech/train.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/trace.h"
 #include "nn/io/json.h"
@@ -18,6 +20,9 @@ SpeechTask::SpeechTask(const Settings& settings, const Place& place, const Corpu
       epochs_(train_, settings),
       generator_(uint64_t(settings.compute.seed)),
       model_(settings, front_end_.classes(), generator_) {
+  for (const auto& [part, sentences] : {std::pair("train", &train_), std::pair("dev", &dev_)})
+    check<DataError>(std::any_of(sentences->begin(), sentences->end(), [](auto& each) { return !each.labels.empty(); }),
+                     corpus.where, ": no sentence of ", part, " has phones; training needs some in train and in dev");
   if (!from.empty()) {
     Artifact::config("--init-from", from);  // or there is no run
     check<DataError>(read_front_end(from).phones == front_end_.phones, "--init-from ", from,

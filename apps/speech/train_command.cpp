@@ -12,7 +12,8 @@ struct Train : TrainCommand {
       : TrainCommand("Train a recognizer on prepared data, and keep the best model on dev",
                      "  speech train --quick --data russian.data --out run\n"
                      "  speech train --data russian.data --out run --resume\n"
-                     "  speech train --quick --data russian.data --join 3 --attention i-clustered-100") {}
+                     "  speech train --quick --data russian.data --init-from run --join 3 --batch-frames 6000 \\\n"
+                     "    --shift-positions 0 --lr 1e-3 --warm-up 20 --iterations 500 --out tuned") {}
 
   void fields(SettingFields& f) override {
     settings.fields(f);

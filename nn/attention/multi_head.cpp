@@ -34,7 +34,8 @@ MultiHeadAttention::MultiHeadAttention(int64_t features, int64_t heads_, int64_t
       out(heads_ * head_size, features, generator),
       heads(heads_),
       dropout(dropout_),
-      attention(std::move(attention_)) {
+      attention(std::move(attention_)),
+      trained_with(attention->spec()) {
   attention->initialize(heads, head_size, generator);
 }
 
@@ -48,9 +49,9 @@ void MultiHeadAttention::fields(Fields& f) {
 
 void MultiHeadAttention::swap_attention(std::unique_ptr<Attention> other) {
   check<UsageError>(!other->shares_keys() || !key, "attention '", other->spec(), "' uses the queries as keys; these ",
-                    "weights were trained with keys of their own ('", attention->spec(), "')");
-  check<UsageError>(!learns(*other) && !learns(*attention), "attention '", attention->spec(),
-                    "' cannot be swapped for '", other->spec(), "': one has parameters of its own");
+                    "weights were trained with keys of their own ('", trained_with, "')");
+  check<UsageError>(!learns(*other) && !learns(*attention), "attention '", trained_with, "' cannot be swapped for '",
+                    other->spec(), "': one has parameters of its own");
   attention = std::move(other);
 }
 

@@ -15,6 +15,7 @@ struct MultiHeadAttention : Module {
   int64_t heads;
   double dropout;  // of attention weights
   std::unique_ptr<Attention> attention;
+  std::string trained_with;  // the variant that the weights are for, for messages
 
   // Error (UsageError): heads or head_size < 1.
   MultiHeadAttention(int64_t features, int64_t heads, int64_t head_size, double dropout,

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "apps/speech/batches.h"
+#include "apps/speech/containers.h"
 #include "apps/speech/decode.h"
 #include "apps/speech/features.h"
 #include "apps/speech/model.h"
@@ -43,6 +44,44 @@ TEST_CASE("log-mel features are those of kaldi-native-fbank") {
   for (int64_t i = 0; i < got.elements(); ++i)
     // The values are 5 to 20. Both sum squares in float32, in different orders.
     CHECK(got.data<float>()[i] == Approx(expected.data<float>()[i]).margin(1e-3));
+}
+
+std::string bytes_of(uint64_t value, size_t count, bool big_endian = false) {
+  std::string bytes;
+  for (size_t i = 0; i < count; ++i) bytes += char(value >> 8 * (big_endian ? count - 1 - i : i));
+  return bytes;
+}
+
+TEST_CASE("a file that ends before its samples is cut off, whatever its container") {
+  const std::string samples(101, '\1'), tags = "LIST" + bytes_of(4001, 4) + std::string(4002, '\0');
+  const auto page = [&](uint64_t flags) { return "OggS" + bytes_of(flags << 8, 22) + "\1" + char(101) + samples; };
+  const std::pair<const char*, std::string> files[] = {
+      {"WAV", "RIFF....WAVE" + tags + "data" + bytes_of(101, 4) + samples},
+      {"big-endian WAV", "RIFX....WAVEdata" + bytes_of(101, 4, true) + samples},
+      {"RF64", "RF64....WAVEds64" + bytes_of(16, 4) + bytes_of(0, 8) + bytes_of(101, 8) + "data" +
+                   bytes_of(0xffffffff, 4) + samples},
+      {"W64", "riff\x2e\x91\xcf\x11" + std::string(32, '.') + "JUNK" + std::string(12, '.') + bytes_of(25, 8) +
+                  std::string(8, '\0') + "data" + std::string(12, '.') + bytes_of(125, 8) + samples},
+      {"AIFF", "FORM....AIFFSSND" + bytes_of(101, 4, true) + samples},
+      {"CAF", "caff....data" + bytes_of(101, 8, true) + samples},
+      {"AU", ".snd" + bytes_of(12, 4, true) + bytes_of(101, 4, true) + samples},
+      {"Ogg", page(2) + page(0) + page(4)},
+  };
+  for (const auto& [container, file] : files) {
+    CAPTURE(container);
+    CHECK_FALSE(find_samples(file).cut_off);
+    CHECK_FALSE(find_samples(file + "more").cut_off);
+    for (const size_t missing : {1, 60, 101}) CHECK(find_samples(file.substr(0, file.size() - missing)).cut_off);
+  }
+  CHECK(find_samples(page(2) + page(0)).cut_off);
+}
+
+TEST_CASE("a WAV file that was streamed does not tell its size") {
+  const std::string head = "RIFF....WAVEdata", samples(101, '\1');
+  for (const uint64_t size : {0xffffffffU, 0xffffff00U, 0x7ffff000U, 0x80000000U, 0U})
+    CHECK_FALSE(find_samples(head + bytes_of(size, 4) + samples).cut_off);
+  CHECK(find_samples(head + bytes_of(0, 4) + samples).streamed_from == 20);
+  CHECK(find_samples(head + bytes_of(0, 4) + "LIST" + bytes_of(101, 4) + samples).streamed_from == 0);
 }
 
 TEST_CASE("greedy decoding of CTC") {

@@ -3,9 +3,11 @@
 
     python3 tests/golden/make_speech.py DATA
 
-DATA is what speech prepare makes of the corpus. Needs the packages kaldi-native-fbank, safetensors and numpy.
+DATA is what speech prepare makes of the corpus. Needs the packages kaldi-native-fbank, safetensors and numpy, and the
+program flac.
 
 tone.wav          0.2 s of a rising tone, with noise and an offset
+piped.flac        the same as FLAC, without the number of samples, as programs write it into a pipe
 tone.safetensors  its log-mel features, as kaldi-native-fbank computes them
 short.data        the beginnings of three sentences of DATA, as prepared data: 1.5 s each. Training has all three, dev the
                   second and the third, test the third. (The corpus is festvox-ru, Copyright 2005 Nickolay V. Shmyrev,
@@ -14,6 +16,7 @@ tests/apps/speech.cpp and tests/apps/speech.txt read them.
 """
 import json
 import pathlib
+import subprocess
 import sys
 import wave
 
@@ -66,6 +69,9 @@ def main():
     with wave.open(str(here / "tone.wav"), "wb") as file:
         file.setparams((1, 2, RATE, 0, "NONE", ""))
         file.writeframes(samples.tobytes())
+    command = ["flac", "--silent", "--no-padding", "--blocksize=1152", "--stdout", str(here / "tone.wav")]
+    flac = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    (here / "piped.flac").write_bytes(flac[:21] + bytes([flac[21] & 0xf0]) + bytes(20) + flac[42:])
     save_file({"features": features(samples)}, here / "tone.safetensors")
     tensors, metadata = beginnings(sys.argv[1])
     save_file(tensors, here / "short.data", metadata)
