@@ -77,10 +77,8 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
   const std::string before = named.empty() ? "" : app.get_name(),
                     title = concat(before, named.empty() ? "" : " ", command.get_name());
   try {
-    if (named.empty())
-      app.parse(no_command ? std::min(argc, 2) : argc, argv);
-    else
-      command.parse(argc - 1, argv + 1);
+    const int skipped = named.empty() ? 0 : 1;
+    command.parse(no_command ? std::min(argc, 2) : argc - skipped, argv + skipped);
     check<UsageError>(!no_command, "expected a command: ", joined(command_names(app)), "; see ", title, " --help");
     return 0;
   } catch (const CLI::CallForHelp&) {

@@ -150,11 +150,9 @@ void SettingFields::words(const char* name, std::vector<std::string>& values, co
     return true;
   };
   // CLI11 makes a list of a word [a, b] if it is beyond the expected number of words, so this expects very many.
-  constexpr int very_many = 1 << 28;
   command_->add_option(name, CLI::callback_t(take), help + "; -- before those that begin with a dash")
       ->type_name("TEXT")
-      ->expected(very_many, -1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->expected(1 << 28, -1);
 }
 
 void SettingFields::quick(const Json& values) {
