@@ -149,7 +149,7 @@ void SettingFields::words(const char* name, std::vector<std::string>& values, co
     values = command_->get_option(name)->results();  // without CLI11's rules for "{}" and "%%"
     return true;
   };
-  // CLI11 makes a list of a word [a, b] if it is beyond the expected number of words, so this expects very many.
+  // CLI11 makes a list of a word [a, b] if the option takes any number of words. So this option expects very many.
   command_->add_option(name, CLI::callback_t(take), help + "; -- before those that begin with a dash")
       ->type_name("TEXT")
       ->expected(1 << 28, -1);
