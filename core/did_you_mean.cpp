@@ -44,7 +44,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
   const std::string best = nearest(word, candidates);
-  return best.empty() ? "" : " (did you mean '" + best + "'?)";
+  return best.empty() || best == word ? "" : " (did you mean '" + best + "'?)";
 }
 
 }  // namespace cairn

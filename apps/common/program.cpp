@@ -57,38 +57,46 @@ std::vector<std::string> command_names(const CLI::App& app) {
 }
 
 // Reports an option or a command that does not exist.
-[[noreturn]] void unexpected(const CLI::App& app) {
-  const std::string word = app.remaining(true).front(), name = word.substr(0, word.find('='));
-  const auto parsed = app.get_subcommands();
-  const CLI::App& command = parsed.empty() ? app : *parsed.front();
+[[noreturn]] void unexpected(const CLI::App& command, const std::string& title) {
+  std::vector<std::string> words = command.remaining();
+  if (words.size() > 1 && words.front() == "--") words.erase(words.begin());
+  const std::string& word = words.front();
+  const std::string name = word.starts_with('-') ? word.substr(0, word.find('=')) : word;
   std::vector<std::string> known = command_names(command);
   for (const CLI::Option* option : command.get_options())
     for (const std::string& long_name : option->get_lnames()) known.push_back("--" + long_name);
-  throw UsageError(concat("unexpected argument '", name, "'", did_you_mean(name, known), "; see ", app.get_name(),
-                          parsed.empty() ? "" : " " + command.get_name(), " --help"));
+  throw UsageError(concat("unexpected argument '", name, "'", did_you_mean(name, known), "; see ", title, " --help"));
 }
 
-int parse_and_run(CLI::App& app, int argc, char** argv) try {
-  app.parse(argc, argv);
-  check<UsageError>(command_names(app).empty() || !app.get_subcommands().empty(),
-                    "expected a command: ", joined(command_names(app)), "; see ", app.get_name(), " --help");
-  return 0;
-} catch (const CLI::CallForHelp&) {
-  const auto parsed = app.get_subcommands();
-  print(parsed.empty() ? app.help() : parsed.front()->help(app.get_name()));
-  return 0;
-} catch (const CLI::CallForVersion&) {
-  print(app.version() + "\n");
-  return 0;
-} catch (const CLI::ExtrasError&) {
-  unexpected(app);
-} catch (const CLI::ArgumentMismatch& error) {  // begins with the option's name
-  const std::string message = error.what();
-  throw UsageError(message.substr(0, message.find(':')) + ": expected a value after it");
-} catch (const CLI::ParseError& error) {
-  throw UsageError(error.what());
-} catch (const Interrupted&) {
-  return exit_interrupted;
+// Of a program with commands, the first argument names the command, and the command parses the others alone. If the
+// program parsed them all, CLI11 would look for commands among the words of a query, and end a command at "++" or "--".
+int parse_and_run(CLI::App& app, int argc, char** argv) {
+  const auto named = app.get_subcommands([&](const CLI::App* each) { return argc > 1 && each->check_name(argv[1]); });
+  const bool no_command = named.empty() && !command_names(app).empty();
+  CLI::App& command = named.empty() ? app : *named.front();
+  const std::string before = named.empty() ? "" : app.get_name(),
+                    title = concat(before, named.empty() ? "" : " ", command.get_name());
+  try {
+    const int skipped = named.empty() ? 0 : 1;
+    command.parse(no_command ? std::min(argc, 2) : argc - skipped, argv + skipped);
+    check<UsageError>(!no_command, "expected a command: ", joined(command_names(app)), "; see ", title, " --help");
+    return 0;
+  } catch (const CLI::CallForHelp&) {
+    print(command.help(before));
+    return 0;
+  } catch (const CLI::CallForVersion&) {
+    print(app.version() + "\n");
+    return 0;
+  } catch (const CLI::ExtrasError&) {
+    unexpected(command, title);
+  } catch (const CLI::ArgumentMismatch& error) {  // begins with the option's name
+    const std::string message = error.what();
+    throw UsageError(message.substr(0, message.find(':')) + ": expected a value after it");
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  } catch (const Interrupted&) {
+    return exit_interrupted;
+  }
 }
 
 // If a standard stream is closed, the next file that is opened gets its number, and output to the stream goes into the
@@ -151,14 +159,13 @@ void Command::define(CLI::App& app, Communicator& ranks) {
   fields(*fields_);
   command.add_option("--config", config_file_, "read settings from a JSON file, such as a run's config.json")
       ->type_name("FILE");
-  command.add_option("--set", sets_, "set one key of the configuration; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->expected(1)
-      ->allow_extra_args(false);
+  const CLI::Option* sets =
+      command.add_option("--set", CLI::callback_t(), "set one key of the configuration; may be repeated")
+          ->type_name("KEY=VALUE")
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   (*fields_)("json", json, "print results as JSON, one object on a line", Keep::no);
   (*fields_)("quiet", quiet, "print only the result, errors and warnings", Keep::no);
-  command.callback([this, &command, &ranks] {
+  command.callback([this, &command, sets, &ranks] {
     check<UsageError>(many_processes || ranks.size() == 1, command.get_name(), ": runs as one process, and ",
                       ranks.size(), " were started; start it without mpirun");
     if (command.count("--config") > 0) try {
@@ -166,7 +173,7 @@ void Command::define(CLI::App& app, Communicator& ranks) {
       } catch (const DataError& error) {
         throw UsageError(concat("--config: ", error.what()));
       }
-    for (const std::string& set : sets_) given_->update(fields_->set(set));
+    for (const std::string& set : sets->results()) given_->update(fields_->set(set));
     given_->update(fields_->options());
     fields_->assign(*given_);
     run(ranks);

@@ -52,7 +52,6 @@ class Command {
   const char* name_;
   const char* summary_;
   std::string footer_, config_file_;
-  std::vector<std::string> sets_;
   std::unique_ptr<SettingFields> fields_;
   std::unique_ptr<Json> given_;
 };

@@ -145,7 +145,14 @@ void SettingFields::add_choice(const char* name, const std::vector<std::string>&
 
 void SettingFields::words(const char* name, std::vector<std::string>& values, const std::string& help) {
   if (!command_) return;
-  command_->add_option(name, values, help)->expected(0, -1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  const auto take = [this, name, &values](const CLI::results_t&) {
+    values = command_->get_option(name)->results();  // without CLI11's rules for "{}" and "%%"
+    return true;
+  };
+  // CLI11 makes a list of a word [a, b] if the option takes any number of words. So this option expects very many.
+  command_->add_option(name, CLI::callback_t(take), help + "; -- before those that begin with a dash")
+      ->type_name("TEXT")
+      ->expected(1 << 28, -1);
 }
 
 void SettingFields::quick(const Json& values) {

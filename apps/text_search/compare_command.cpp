@@ -61,7 +61,7 @@ struct CompareCommand : Command {
     read_texts();
     Embedder embedder(options);
     std::vector<int64_t> all;
-    name_in_errors("--lengths", [&] { all = rising_integers(lengths, embedder.max_tokens()); });
+    name_in_errors("--lengths", [&] { all = rising_integers(lengths, embedder.positions()); });
     check<UsageError>(all.front() >= 3, "--lengths: expected at least 3, got ", all.front());
     std::vector<std::string> specs{"full"};
     for (const std::string& spec : split_specs(variants))

@@ -2,7 +2,7 @@
 """Writes labeled texts for `text-search compare --labeled`: the long descriptions of Debian packages. The label is the
 section, and the group is the source package.
 
-    python3 apps/text_search/debian_sections.py sections.jsonl
+    apps/text_search/debian_sections.py sections.jsonl
 
 apt downloads its lists of packages, with full English descriptions, from the sources of this system into a temporary folder.
 It does not change the system and does not need root.

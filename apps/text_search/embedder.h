@@ -1,5 +1,6 @@
 #pragma once
 // Computes the embeddings of texts with a pretrained model (nn/io/bert_folder.h) and its tokenizer, in batches.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -34,12 +35,14 @@ class Embedder {
   // Switches to another variant. Error (UsageError): no such variant, or the model's weights do not fit it.
   void set_attention(const std::string& spec);
   int64_t features() const { return bert_->options.features(); }
-  int64_t max_tokens() const { return bert_->options.positions; }
+  int64_t positions() const { return bert_->options.positions; }
+  // The most tokens that the model's folder allows for a text.
+  int64_t max_tokens() const { return std::min(positions(), tokenizer_.max_tokens()); }
   Device device() const { return place_.device; }
   // A hash of the model's files. Embeddings depend on it, the attention and the seed alone.
   const std::string& fingerprint() const { return fingerprint_; }
 
-  // The embeddings of sequences of tokens ([CLS] first, [SEP] last, at most max_tokens): float32 [n, features] on the
+  // The embeddings of sequences of tokens ([CLS] first, [SEP] last, at most positions()): float32 [n, features] on the
   // CPU, rows of unit length, in the order of the sequences. Batches hold sequences of similar length, padded to the
   // longest; the longest sequences come first. Calls `after_each` with each sequence's index and embedding after its
   // batch. Unless `quiet`, shows progress and notes when the variant computes full attention. Throws Interrupted

@@ -50,8 +50,8 @@ struct QueryCommand : Command {
     if (index.records.empty()) note("the index is empty: none of its files contains text", quiet);
     open_model();
     std::string query;
-    for (const std::string& word : words) query += (query.empty() ? "" : " ") + word;
-    if (!query.empty()) return answer(query);
+    for (const std::string& word : words) query += (&word == words.data() ? "" : " ") + word;
+    if (!words.empty()) return answer(query);
     const bool asks = isatty(STDIN_FILENO) && !quiet;
     note("Type one query per line; Ctrl-D ends.", !asks);
     while (true) {

@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "apps/common/artifact.h"
 #include "apps/text_search/files.h"
 #include "core/error.h"
 #include "nn/io/file.h"
@@ -20,6 +19,9 @@
 namespace cairn::text_search {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t no_limit = WordPieceOptions().max_tokens;
 constexpr size_t max_word_characters = 100;  // a longer word is [UNK]
 constexpr int32_t replacement_character = 0xFFFD;
 
@@ -221,22 +223,34 @@ void WordPiece::add_pieces(const std::vector<int32_t>& code_points, std::vector<
 
 WordPiece read_wordpiece(const std::filesystem::path& folder) {
   check<UsageError>(!folder.empty(), "expected --model with a model's folder");
-  const std::filesystem::path path = folder / "vocab.txt", config_path = folder / "tokenizer_config.json";
+  const std::filesystem::path path = folder / "vocab.txt";
+  const std::string where = (folder / "tokenizer_config.json").string();
+  const std::string sentence_where = (folder / "sentence_bert_config.json").string();
+  const Json config = read_optional_object(where), sentence_config = read_optional_object(sentence_where);
+  const auto flag = [&](const char* key, bool absent) {
+    expect_one_of(config, where, key, {true, false});
+    const Json value = config.value(key, Json());
+    return value.is_null() ? absent : value.get<bool>();
+  };
+  const auto limit = [](const Json& object, const std::string& name, const char* key, int64_t absent) {
+    const Json value = object.value(key, Json());
+    if (value.is_null()) return absent;
+    check<DataError>(value.is_number() && value >= 3, name, ": ", key, ": expected a number of at least 3, got ",
+                     value.dump(-1, ' ', true).substr(0, 80));
+    return int64_t(std::min(value.get<double>(), double(no_limit)));
+  };
   WordPieceOptions options;
-  if (is_there(config_path)) {
-    const nlohmann::ordered_json config = read_json(config_path);
-    check<DataError>(config.is_object(), config_path, ": expected an object, got ", config.type_name());
-    const auto read = [&](const char* key, bool absent) {
-      const auto found = config.find(key);
-      if (found == config.end() || found->is_null()) return absent;
-      check<DataError>(found->is_boolean(), config_path, ": ", key, ": expected true, false or null, got ",
-                       found->type_name());
-      return found->get<bool>();
-    };
-    options.lower_case = read("do_lower_case", true);
-    options.strip_accents = read("strip_accents", options.lower_case);
-    options.split_cjk = read("tokenize_chinese_chars", true);
-  }
+  options.lower_case = flag("do_lower_case", true);
+  options.strip_accents = flag("strip_accents", options.lower_case);
+  options.split_cjk = flag("tokenize_chinese_chars", true);
+  expect_one_of(config, where, "do_basic_tokenize", {true});
+  expect_one_of(config, where, "clean_text", {true});
+  expect_one_of(config, where, "padding_side", {"right"});
+  expect_one_of(config, where, "truncation_side", {"right"});
+  expect_one_of(config, where, "tokenizer_class", {"BertTokenizer", "BertTokenizerFast"});
+  if (!options.lower_case) expect_one_of(sentence_config, sentence_where, "do_lower_case", {false});
+  options.max_tokens = limit(config, where, "model_max_length", no_limit);
+  options.max_tokens = limit(sentence_config, sentence_where, "max_seq_length", options.max_tokens);
   return {lines_of(read_file(path)), options, path.string()};
 }
 

@@ -20,7 +20,8 @@ std::string one_line(std::string_view text, size_t columns);
 struct WordPieceOptions {
   bool lower_case = true;
   bool strip_accents = true;
-  bool split_cjk = true;  // each Chinese character is a word of its own
+  bool split_cjk = true;         // each Chinese character is a word of its own
+  int64_t max_tokens = 1 << 20;  // the most that the model is meant for, with [CLS] and [SEP]
 };
 
 class WordPiece {
@@ -41,6 +42,7 @@ class WordPiece {
   int32_t cls() const { return cls_; }
   int32_t sep() const { return sep_; }
   int32_t pad() const { return pad_; }
+  int64_t max_tokens() const { return options_.max_tokens; }
 
  private:
   // The special token that `text` begins with, or -1.
@@ -56,8 +58,9 @@ class WordPiece {
   int32_t unknown_ = 0, cls_ = 0, sep_ = 0, pad_ = 0;
 };
 
-// Reads a model's folder: vocab.txt, with one token per line, and, if it exists, tokenizer_config.json (do_lower_case,
-// strip_accents, tokenize_chinese_chars). Errors: no folder is given (UsageError); a file is missing or damaged
+// Reads a model's folder: vocab.txt, with one token per line, and, if they exist, tokenizer_config.json (do_lower_case,
+// strip_accents, tokenize_chinese_chars, model_max_length) and sentence_bert_config.json (max_seq_length, which counts
+// more). Errors: no folder is given (UsageError); a file is missing or damaged, or asks for other tokens than these
 // (DataError).
 WordPiece read_wordpiece(const std::filesystem::path& folder);
 

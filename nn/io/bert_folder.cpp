@@ -2,8 +2,11 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <system_error>
+#include <vector>
 
+#include "core/did_you_mean.h"
 #include "core/trace.h"
 #include "nn/io/file.h"
 #include "nn/io/json.h"
@@ -29,21 +32,47 @@ struct Config {
                      ": expected a whole number from 1 to ", maximum, ", got ", shown(key));
     return value.get<int64_t>();
   }
-  // A key that may be missing, and what it may say.
-  void expect(const char* key, const Json& expected) const {
-    check<DataError>(json.value(key, expected) == expected, where, ": ", key, ": expected ", expected.dump(),
-                     ", which is all that Cairn has, got ", shown(key));
-  }
 };
 
-// Error (DataError): sentences' embeddings are meant to be something else than the mean of the tokens'.
-void check_pooling(const std::filesystem::path& file) {
+// Error (DataError): the folder asks for another embedding of a text than the mean of its tokens', with or without a
+// division by its length.
+void check_sentence_embedding(const std::filesystem::path& folder) {
+  const auto modules_file = folder / "modules.json";
+  std::string modules = "Transformer, Pooling", pooling = "1_Pooling";
   std::error_code error;
-  if (!std::filesystem::exists(file, error)) return;
-  const Json json = read_json(file);
-  for (const auto& [key, value] : json.items())
-    check<DataError>(!key.starts_with("pooling_mode_") || value == (key == "pooling_mode_mean_tokens"), file, ": ",
-                     in_quotes(key), ": Cairn pools by the mean alone");
+  if (std::filesystem::exists(modules_file, error)) {
+    std::vector<std::string> names;
+    for (const Json& module : read_json(modules_file)) {
+      check<DataError>(
+          module.is_object() && module.value("type", Json()).is_string() && module.value("path", Json("")).is_string(),
+          modules_file, ": expected modules with a type and a path");
+      const std::string type = module.at("type");
+      names.push_back(type.starts_with("sentence_transformers.") ? type.substr(type.rfind('.') + 1) : type);
+      if (names.back() == "Transformer") expect_one_of(module, modules_file.string() + ": Transformer", "path", {""});
+      if (names.back() == "Pooling") pooling = module.value("path", pooling);
+    }
+    modules = joined(names);
+  }
+  const bool normalized = modules == "Transformer, Pooling, Normalize";
+  check<DataError>(normalized || modules == "Transformer, Pooling", modules_file,
+                   ": type: expected Transformer, Pooling and perhaps Normalize, got ", in_quotes(modules),
+                   "; nothing else is supported");
+
+  const std::string pooling_file = folder / pooling / "config.json";
+  const Json modes = read_optional_object(pooling_file);
+  expect_one_of(modes, pooling_file, "pooling_mode", {"mean"});
+  for (const auto& [key, value] : modes.items())
+    if (key.starts_with("pooling_mode_")) expect_one_of(modes, pooling_file, key, {key == "pooling_mode_mean_tokens"});
+
+  const std::string where = folder / "config_sentence_transformers.json";
+  const Json config = read_optional_object(where), prompts = config.value("prompts", Json());
+  expect_one_of(config, where, "default_prompt_name", {nullptr});
+  for (const auto& [name, text] : prompts.items())
+    check<DataError>(text == "", where, ": prompts: ", in_quotes(name), ": expected \"\", got ",
+                     text.dump(-1, ' ', true).substr(0, 80), "; nothing is put before a text");
+  // All three rank vectors of length one alike.
+  expect_one_of(config, where, "similarity_fn_name",
+                normalized ? Json::array({"cosine", "dot", "euclidean"}) : Json::array({"cosine"}));
 }
 
 }  // namespace
@@ -54,9 +83,9 @@ BertOptions parse_bert_config(std::string_view text, const std::string& where) {
   const Config config{json, where};
   check<DataError>(json.value("model_type", Json()) == "bert", where, ": model_type: expected \"bert\", got ",
                    config.shown("model_type"), "; other architectures are not supported");
-  config.expect("position_embedding_type", "absolute");
-  config.expect("is_decoder", false);
-  config.expect("add_cross_attention", false);
+  expect_one_of(json, where, "position_embedding_type", {"absolute"});
+  expect_one_of(json, where, "is_decoder", {false});
+  expect_one_of(json, where, "add_cross_attention", {false});
   BertOptions options;
   constexpr int64_t most = 1 << 20;
   options.vocabulary = config.size("vocab_size", most);
@@ -84,7 +113,7 @@ std::unique_ptr<Bert> read_bert(const std::filesystem::path& folder) {
   const trace::Span span("read model", "io");
   const auto config = folder / "config.json";
   const BertOptions options = parse_bert_config(read_file(config), config.string());
-  check_pooling(folder / "1_Pooling" / "config.json");
+  check_sentence_embedding(folder);
   const TensorFile file = read_safetensors(folder / "model.safetensors");
   Generator generator;
   auto bert = std::make_unique<Bert>(options, generator);

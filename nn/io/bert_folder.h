@@ -14,8 +14,9 @@ namespace cairn {
 BertOptions parse_bert_config(std::string_view text, const std::string& where);
 
 // The model, on the CPU, with full attention. Tensors that it does not use (a pooler, heads of its training) are passed
-// over. float16, bfloat16 and float64 become float32. 1_Pooling/config.json, where it is there, must ask for the mean
-// alone. Errors (DataError): a file is missing or damaged; a tensor is missing or has another shape.
+// over. float16, bfloat16 and float64 become float32. Errors (DataError): a file is missing or damaged; a tensor is
+// missing or has another shape; modules.json, the pooling's config.json or config_sentence_transformers.json, where
+// they are there, ask for another embedding of a text than the mean of its tokens'.
 std::unique_ptr<Bert> read_bert(const std::filesystem::path& folder);
 
 }  // namespace cairn

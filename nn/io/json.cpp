@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "core/error.h"
 #include "nn/io/file.h"
@@ -38,6 +39,21 @@ void append(std::string& text, const Quoted& quoted) {
   const std::string shown(quoted.text.substr(0, longest));
   text += Json(shown).dump(-1, ' ', true, Json::error_handler_t::replace);
   if (quoted.text.size() > longest) text += "...";
+}
+
+Json read_optional_object(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return Json::object();
+  const Json json = read_json(path);
+  check<DataError>(json.is_object(), path, ": expected an object, got ", json.type_name());
+  return json;
+}
+
+void expect_one_of(const Json& object, const std::string& where, const std::string& key, const Json& accepted) {
+  const Json value = object.value(key, Json());
+  check<DataError>(value.is_null() || std::count(accepted.begin(), accepted.end(), value) > 0, where, ": ", key,
+                   ": expected ", accepted.size() == 1 ? accepted[0].dump() : "one of " + accepted.dump(), ", got ",
+                   value.dump(-1, ' ', true).substr(0, 80), "; nothing else is supported");
 }
 
 }  // namespace cairn

@@ -13,6 +13,11 @@ namespace cairn {
 nlohmann::ordered_json parse_json(std::string_view text, const std::string& where);
 // The same for a file. Errors (DataError): also as read_file.
 nlohmann::ordered_json read_json(const std::filesystem::path& path);
+// The same for a file with one object. Without such a file, an empty object. Error (DataError): also another value.
+nlohmann::ordered_json read_optional_object(const std::filesystem::path& path);
+// Error (DataError): a key has a value that is neither null nor in the array `accepted`. `where` begins the message.
+void expect_one_of(const nlohmann::ordered_json& object, const std::string& where, const std::string& key,
+                   const nlohmann::ordered_json& accepted);
 
 // Text from outside for a message: in double quotes, with only printable ASCII, cut off if long. It keeps a view, so
 // the text must exist until the message is written.

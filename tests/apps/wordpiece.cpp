@@ -137,8 +137,20 @@ TEST_CASE("a model's folder gives a tokenizer", "[wordpiece]") {
   CHECK(ids(R"({"do_lower_case": false, "strip_accents": null, "never_split": [1]})") == "2 4 5 6 3\n");
   CHECK(ids(R"({"do_lower_case": true, "strip_accents": false})") == "2 4 5 1 3\n");
   CHECK(ids(R"({"do_lower_case": false, "strip_accents": true, "tokenize_chinese_chars": false})") == "2 4 1 6 3\n");
-  for (const char* config : {"[]", R"({"strip_accents": 1})"})
+  for (const char* config : {"[]", R"({"strip_accents": 1})", R"({"tokenizer_class": "XLMRobertaTokenizer"})"})
     CHECK_THAT(data_error([&] { ids(config); }), ContainsSubstring("tokenizer_config.json: "));
+  const auto max_tokens = [&](const char* sentence_config, const char* lower_case = "true") {
+    put_file(folder / "sentence_bert_config.json", sentence_config);
+    put_file(folder / "tokenizer_config.json", concat(R"({"model_max_length": 9, "do_lower_case": )", lower_case, "}"));
+    return read_wordpiece(folder.path()).max_tokens();
+  };
+  CHECK(max_tokens(R"({"max_seq_length": null, "do_lower_case": false})", "false") == 9);
+  CHECK(max_tokens(R"({"max_seq_length": 12, "do_lower_case": true})") == 12);
+  CHECK(max_tokens(R"({"max_seq_length": 1e30})") == 1 << 20);
+  CHECK_THAT(data_error([&] { max_tokens(R"({"do_lower_case": true})", "false"); }),
+             ContainsSubstring("sentence_bert_config.json: do_lower_case: expected false, got true"));
+  CHECK_THAT(data_error([&] { max_tokens(R"({"max_seq_length": 2})"); }),
+             ContainsSubstring("sentence_bert_config.json: max_seq_length: expected a number of at least 3, got 2"));
   const auto refused = [&](const std::vector<std::string>& vocabulary) {
     return data_error([&] { WordPiece(vocabulary, {}, "words"); });
   };

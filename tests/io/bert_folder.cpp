@@ -76,6 +76,10 @@ struct Copy {
     write_file(folder / "config.json", {config.dump()});
     return read_bert(folder.path());
   }
+  void write(const char* name, const char* text) const {
+    fs::create_directories((folder / name).parent_path());
+    write_file(folder / name, {text});
+  }
   std::string refused() const {
     return data_error([&] { read(); });
   }
@@ -94,9 +98,13 @@ TEST_CASE("optional keys of a configuration are read, and unused keys and tensor
   CHECK(copy.read()->options.activation == Unary::relu);
   copy.config["layer_norm_eps"] = 0.5;
   CHECK(copy.read()->encoder.layers[1]->norm2.epsilon == 0.5);
-  const fs::path pooling = copy.folder / "1_Pooling";
-  fs::create_directory(pooling);
-  write_file(pooling / "config.json", {R"({"word_embedding_dimension": 24, "pooling_mode_mean_tokens": true})"});
+  copy.write("1_Pooling/config.json", R"({"word_embedding_dimension": 24, "pooling_mode_mean_tokens": true})");
+  CHECK_NOTHROW(copy.read());
+  copy.write("1_Pooling/config.json", R"({"pooling_mode": "mean", "pooling_mode_max_tokens": false})");
+  copy.write("modules.json", R"([{"type": "sentence_transformers.models.Transformer", "path": ""},
+      {"type": "sentence_transformers.models.Pooling"}, {"type": "sentence_transformers.models.Normalize"}])");
+  copy.write("config_sentence_transformers.json",
+             R"({"prompts": {"query": ""}, "default_prompt_name": null, "similarity_fn_name": "dot"})");
   CHECK_NOTHROW(copy.read());
 }
 
@@ -111,11 +119,8 @@ TEST_CASE("an invalid model folder is rejected", "[io][bert]") {
         if (name == "encoder.layer.1.attention.self.key.weight") each = tensor;
     };
   };
-  const auto pooling = [](const char* text) {
-    return [text](Copy& copy) {
-      fs::create_directory(copy.folder / "1_Pooling");
-      write_file(copy.folder / "1_Pooling/config.json", {text});
-    };
+  const auto file = [](const char* name, const char* text) {
+    return [name, text](Copy& copy) { copy.write(name, text); };
   };
   const char* const most = "expected a whole number from 1 to 1048576, got ";
   const std::tuple<std::function<void(Copy&)>, const char*, const char*> table[] = {
@@ -132,15 +137,25 @@ TEST_CASE("an invalid model folder is rejected", "[io][bert]") {
       {key("hidden_act", "gelu_new"), "hidden_act: ", "expected \"gelu\" or \"relu\", got \"gelu_new\""},
       {key("layer_norm_eps", "1e-12"), "layer_norm_eps: ", "expected a number from 0 to 1"},
       {key("layer_norm_eps", -1), "layer_norm_eps: ", "expected a number from 0 to 1"},
-      {key("is_decoder", true), "is_decoder: ", "expected false, which is all that Cairn has, got true"},
+      {key("is_decoder", true), "is_decoder: ", "expected false, got true"},
       {key("position_embedding_type", "relative_key"), "position_embedding_type: ", "expected \"absolute\""},
       {weight(Tensor::zeros({24, 25})), "key.weight\": ", "expected numbers of shape [24, 24]"},
       {weight(Tensor::zeros({24, 24}, DType::int32)), "key.weight\": ", "got int32"},
       {[](Copy& copy) { copy.weights.tensors.erase(copy.weights.tensors.begin()); },
        "model.safetensors: ", "no tensor"},
-      {pooling(R"({"pooling_mode_cls_token": true})"),
-       "1_Pooling/config.json: ", "\"pooling_mode_cls_token\": Cairn pools by"},
-      {pooling(R"({"pooling_mode_mean_tokens": false})"), "1_Pooling/config.json: ", "pools by the mean alone"},
+      {file("1_Pooling/config.json", R"({"pooling_mode_cls_token": true})"),
+       "1_Pooling/config.json: pooling_mode_cls_token: ", "expected false, got true"},
+      {file("1_Pooling/config.json", R"({"pooling_mode_mean_tokens": false})"), "mean_tokens: ", "expected true"},
+      {file("1_Pooling/config.json", R"({"pooling_mode": "cls"})"), "pooling_mode: ", "expected \"mean\", got \"cls\""},
+      {file("modules.json", R"([{"type": "sentence_transformers.models.Transformer", "path": ""},
+           {"type": "sentence_transformers.models.Pooling"}, {"type": "sentence_transformers.models.Dense"}])"),
+       "modules.json: type: ", "got \"Transformer, Pooling, Dense\""},
+      {file("modules.json", R"([{"type": "own.Transformer"}, 3])"), "modules.json: ", "expected modules with a type"},
+      {file("config_sentence_transformers.json", R"({"prompts": {"query": "find "}})"),
+       "config_sentence_transformers.json: prompts: \"query\": ", "expected \"\", got \"find \""},
+      {file("config_sentence_transformers.json", R"({"default_prompt_name": "query"})"),
+       "prompt_name: ", "got \"query\""},
+      {file("config_sentence_transformers.json", R"({"similarity_fn_name": "dot"})"), "fn_name: ", "got \"dot\""},
   };
   for (const auto& [damage, where, what] : table) {
     Copy copy;
