@@ -86,7 +86,7 @@ std::vector<Json> Artifact::lines() const {
   if (folder_.empty() || !is_there(path)) return found;
   std::istringstream text(read_file(path));
   for (std::string line; std::getline(text, line) && !text.eof();) {
-    found.push_back(Json::parse(line, nullptr, false));
+    found.push_back(parse_json(line, concat(path, ": line ", found.size() + 1)));
     check<DataError>(found.back().is_object(), path, ": line ", found.size(), ": expected a JSON object");
   }
   return found;
