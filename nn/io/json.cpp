@@ -49,6 +49,12 @@ nlohmann::json parse_sorted_json(std::string_view text, const std::string& where
 
 Json read_json(const std::filesystem::path& path) { return parse_json(read_file(path), path.string()); }
 
+bool is_utf8(const std::string& text) try { return !Json(text).dump().empty(); } catch (const Json::type_error&) {
+  return false;
+}
+
+std::string printed(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
 void append(std::string& text, const Quoted& quoted) {
   constexpr size_t longest = 80;
   const std::string shown(quoted.text.substr(0, longest));

@@ -16,6 +16,12 @@ nlohmann::json parse_sorted_json(std::string_view text, const std::string& where
 // The same for a file. Errors (DataError): also as read_file.
 nlohmann::ordered_json read_json(const std::filesystem::path& path);
 
+// JSON is UTF-8, but names of files and texts in old data may have other bytes. What must be stored in JSON is refused
+// before work begins, if it is not is_utf8(). What is only printed is printed(): bytes that are not UTF-8 become
+// U+FFFD.
+bool is_utf8(const std::string& text);
+std::string printed(const nlohmann::ordered_json& json);
+
 // Text from outside for a message: in double quotes, with only printable ASCII, cut off if long. It keeps a view, so
 // the text must exist until the message is written.
 struct Quoted {

@@ -157,7 +157,10 @@ TensorFile parse(std::istream& in, uint64_t file_size, const std::string& where,
 
 // ---- writing
 
-std::string as_json(const Json& text) { return text.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string as_json(const Json& text) try { return text.dump(); } catch (const Json::type_error&) {
+  const std::string replaced = text.dump(-1, ' ', false, Json::error_handler_t::replace);
+  throw Error(concat("safetensors: expected names and metadata in UTF-8, got ", in_quotes(replaced)));
+}
 
 TensorFile on_cpu(TensorFile file) {
   for (auto& [name, tensor] : file.tensors)
