@@ -50,6 +50,8 @@ Json Artifact::config(const char* option, const fs::path& folder) {
 
 Artifact::Artifact(const fs::path& folder, const Json& config) : folder_(folder) {
   if (folder.empty()) return;
+  for (const auto& [key, value] : config.items())
+    if (value.is_string()) check_storable(concat(config_name, ": ", key), value);
   std::error_code error;
   check<UsageError>(!fs::exists(folder, error) || fs::is_directory(folder, error), "--out ", folder,
                     ": expected a folder, or a name for a new one, got a file");
@@ -86,7 +88,7 @@ std::vector<Json> Artifact::lines() const {
   if (folder_.empty() || !is_there(path)) return found;
   std::istringstream text(read_file(path));
   for (std::string line; std::getline(text, line) && !text.eof();) {
-    found.push_back(Json::parse(line, nullptr, false));
+    found.push_back(parse_json(line, concat(path, ": line ", found.size() + 1)));
     check<DataError>(found.back().is_object(), path, ": line ", found.size(), ": expected a JSON object");
   }
   return found;
@@ -121,6 +123,16 @@ fs::path output_path(const char* option, const std::string& name, const std::str
   check<UsageError>(fs::is_directory(path.parent_path(), error), option, ' ', name, ": there is no folder ",
                     path.parent_path());
   return path;
+}
+
+std::string stored_path(const std::string& name) {
+  std::error_code error;
+  const fs::path path = fs::absolute(name, error), resolved = fs::weakly_canonical(path, error);
+  return error ? path : resolved;
+}
+
+void check_storable(const std::string& what, const std::string& text) {
+  check<UsageError>(is_utf8(text), what, ": expected UTF-8, which JSON needs, got ", printed(text), "; rename it");
 }
 
 Json provenance(Device device) {

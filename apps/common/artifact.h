@@ -35,8 +35,8 @@ class Artifact {
   static bool is_in(const std::filesystem::path& folder);
 
   // Makes the folder, if it is not there, locks it for as long as this object lives, and writes config.json. With an
-  // empty path, nothing is written, and every call below does nothing. Errors: UsageError: the path is not a folder;
-  // InUse; Error: the folder cannot be made or written.
+  // empty path, nothing is written, and every call below does nothing. Errors: UsageError: the path is not a folder; a
+  // setting is not storable; InUse; Error: the folder cannot be made or written.
   Artifact(const std::filesystem::path& folder, const Json& config);
 
   bool keeps() const { return lock_.has_value(); }
@@ -67,6 +67,11 @@ bool is_there(const std::filesystem::path& path);
 // The path of an output file, with symbolic links resolved: a new file, or a regular file that is to be replaced.
 // Errors (UsageError): it is something else; its folder does not exist; it is `in`, the input file (empty: none).
 std::filesystem::path output_path(const char* option, const std::string& name, const std::string& in);
+
+// The path that a run or an index stores: it works from any folder, and has no symbolic links.
+std::string stored_path(const std::string& name);
+// Error (UsageError): the text is not UTF-8, so JSON cannot store it. `what` begins the message.
+void check_storable(const std::string& what, const std::string& text);
 
 // How results are made: version and commit, device, processor, threads, vectors.
 nlohmann::ordered_json provenance(Device device);

@@ -42,6 +42,9 @@ volatile std::sig_atomic_t stop_requested = 0;
 const char* volatile stop_message = "";
 std::string program_name;
 
+// Bytes that are not UTF-8 become U+FFFD.
+std::string as_utf8(const std::string& text) { return Json::parse(printed(text)); }
+
 // A message as one line for a terminal.
 std::string one_line(std::string text) {
   for (char& c : text)
@@ -196,7 +199,7 @@ void Command::follow(const Json& configuration) { fields_->assign(configuration)
 
 Json Command::config() const { return fields_->config(); }
 
-void Command::tell(const Json& result, const std::string& text) const { print(json ? result.dump() + "\n" : text); }
+void Command::tell(const Json& result, const std::string& text) const { print(json ? printed(result) + "\n" : text); }
 
 int run_program(const char* name, const char* summary, const char* footer, const std::vector<MakeCommand>& commands,
                 int argc, char** argv) {
@@ -230,7 +233,8 @@ int run_program(const char* name, const char* summary, const char* footer, const
       std::this_thread::sleep_for(std::chrono::seconds(3));
     }
     const bool no_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-    std::cerr << program_name << ": error: " << (no_memory ? "out of memory" : one_line(error.what())) << std::endl;
+    std::cerr << program_name << ": error: " << (no_memory ? "out of memory" : one_line(as_utf8(error.what())))
+              << std::endl;
     const int exit_code = exit_code_of(error);
     if (ranks && ranks->size() > 1) ranks->abort(exit_code);  // others wait for this process
     return exit_code;
@@ -245,7 +249,7 @@ void print(const std::string& text) {
 }
 
 void note(const std::string& text, bool quiet) {
-  if (!quiet && !text.empty()) std::cerr << text << std::endl;
+  if (!quiet && !text.empty()) std::cerr << as_utf8(text) << std::endl;
 }
 
 bool interrupted() { return stop_requested != 0; }

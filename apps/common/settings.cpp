@@ -60,6 +60,7 @@ struct Setting {
   std::function<void(const Json&)> set;    // gives the program's variable a value
   std::string key{};                       // "head_size"
   Keep keep = Keep::fixed;
+  bool is_path = false;
   Json value{};  // the current value
   CLI::Option* option = nullptr;
 
@@ -70,6 +71,8 @@ struct Setting {
     check<UsageError>(is_valid, where, ": expected ", expected, ", got ", shown(given));
     return initial.is_number_float() ? Json(given.get<double>()) : given;
   }
+  // A value as config.json has it.
+  Json stored(const Json& given) const { return is_path && given != "" ? Json(stored_path(given)) : given; }
   Json parsed(const std::string& text) const { return initial.is_string() ? Json(text) : value_of(text); }
 };
 
@@ -130,7 +133,9 @@ void SettingFields::operator()(const char* name, std::string& value, Text kind, 
     return json.is_string();
   };
   const char* type = kind == Text::folder ? "DIR" : kind == Text::file ? "FILE" : "TEXT";
-  add(name, type, help, keep, setting_of(value, "text", valid));
+  Setting setting = setting_of(value, "text", valid);
+  setting.is_path = kind == Text::folder || kind == Text::file;
+  add(name, type, help, keep, std::move(setting));
 }
 
 void SettingFields::add_choice(const char* name, const std::vector<std::string>& names, const std::string& initial,
@@ -223,7 +228,7 @@ void SettingFields::assign(const Json& values) {
 Json SettingFields::config() const {
   Json result = Json::object();
   for (const auto& setting : settings_)
-    if (setting->keep != Keep::no) result[setting->key] = setting->value;
+    if (setting->keep != Keep::no) result[setting->key] = setting->stored(setting->value);
   return result;
 }
 
@@ -233,7 +238,8 @@ void SettingFields::check_kept(const Json& given, const Json& of_run, const std:
     if (setting->keep != Keep::fixed || !given.contains(setting->key)) continue;
     // A run that was made before the setting existed has its default.
     const Json before = of_run.value(setting->key, setting->initial), &now = given.at(setting->key);
-    if (before != now) found.push_back(concat(setting->key, " (", shown(before), " in the run, ", shown(now), " now)"));
+    if (setting->stored(before) != setting->stored(now))
+      found.push_back(concat(setting->key, " (", shown(before), " in the run, ", shown(now), " now)"));
   }
   check<UsageError>(found.empty(), run / "config.json",
                     ": a resumed run keeps its settings, but these differ: ", joined(found),

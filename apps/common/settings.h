@@ -86,7 +86,7 @@ class SettingFields {
   Json options() const;
   // Gives every setting its value in `values`, or its default (with --quick, that of --quick).
   void assign(const Json& values);
-  // All settings except those of Keep::no: a valid configuration.
+  // All settings except those of Keep::no: a valid configuration, in which paths work from any folder.
   Json config() const;
   // Error (UsageError): settings in `given` differ from a run's and must not. The message names the folder of the run
   // and these settings. Both have passed checked().

@@ -7,6 +7,7 @@
 #include "apps/common/progress.h"
 #include "core/parallel.h"
 #include "nn/attention/attention.h"
+#include "nn/io/json.h"
 #include "nn/io/trace_file.h"
 
 namespace cairn {
@@ -107,7 +108,7 @@ void TrainCommand::run(Communicator& ranks) {
     check<UsageError>(!out.empty(), "--resume: expected --out with the folder of the run to continue");
     continue_run(out);
   }
-  const std::string settings_of_rank_0 = of_rank_0(ranks, config().dump());
+  const std::string settings_of_rank_0 = of_rank_0(ranks, printed(config()));  // rank 0 alone opens files
   if (!is_first) {  // without --out and --trace: rank 0 alone keeps the run, reports it, and is interrupted
     follow(Json::parse(settings_of_rank_0));
     quiet = true;

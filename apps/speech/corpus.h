@@ -36,7 +36,7 @@ struct FrontEnd {
   Tensor normalized(const Tensor& features) const;
   bool operator==(const FrontEnd&) const = default;
 };
-// Error (DataError): no name for a phone, because it is empty or has control characters.
+// Error (DataError): no name for a phone, because it is empty, has control characters or is not UTF-8.
 void check_phone(const std::string& phone, const std::string& where);
 nlohmann::ordered_json as_json(const FrontEnd& front_end);
 // Error (DataError): `json` has another form; `where` begins the message.

@@ -41,7 +41,7 @@ struct Source {
 constexpr const char* pause = "pau";
 
 // A file of labels: after a line "#", each line has the end of a phone in seconds, a color, and the phone. Error
-// (DataError): it has another form.
+// (DataError): it has another form; no name for a phone.
 void read_lab(const fs::path& file, Source& source) {
   std::istringstream text(read_file(file));
   std::string line, color, phone;
@@ -54,6 +54,7 @@ void read_lab(const fs::path& file, Source& source) {
     double end = 0;
     check<DataError>(bool(words >> end >> color >> phone), file, ": line ", number,
                      ": expected the end of a phone in seconds, a color and the phone, got ", in_quotes(line));
+    check_phone(phone, concat(file, ": line ", number));
     source.phones.push_back(phone);
     source.ends.push_back(end);
   }
@@ -66,6 +67,8 @@ std::vector<Source> read_festvox(const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder / "lab", error)) {
     if (entry.path().extension() != ".lab") continue;
     const std::string name = entry.path().stem();
+    check<DataError>(is_utf8(name), folder / "lab", ": the name of a file is not UTF-8: ", in_quotes(name),
+                     "; rename it and its recording");
     sources.push_back({name, folder / "wav" / (name + ".wav"), {}});
     read_lab(entry.path(), sources.back());
   }
@@ -97,14 +100,12 @@ std::vector<Source> read_manifest(const fs::path& file) {
 
 // ---- what they become
 
-// All phones, in the order of their names. Error (DataError): no name for a phone.
+// All phones, in the order of their names.
 std::vector<std::string> phones_of(const std::vector<Source>& sources) {
   std::set<std::string> phones;
   for (const Source& source : sources)
-    for (const std::string& phone : source.phones) {
-      check_phone(phone, source.audio);
+    for (const std::string& phone : source.phones)
       if (phone != pause) phones.insert(phone);
-    }
   return {phones.begin(), phones.end()};
 }
 

@@ -54,7 +54,7 @@ double time_of(int64_t frame) { return frame_center_seconds + frame_seconds * (d
 std::string draw_frames(const Example& example, const FrontEnd& front_end, int64_t first, int64_t frames) {
   const Sentence& sentence = example.sentence;
   const int64_t stride = example.stride, end = std::min(first + frames, sentence.frames());
-  svg::Strip strip{svg::Heatmap(bins, frames, std::max(bins, frames))};
+  svg::Strip strip{svg::Heatmap(bins, frames, std::max(bins, frames))};  // a cell for each value
   strip.x.label = "time (s)";
   strip.x.low = time_of(first);
   strip.x.high = time_of(first + frames);

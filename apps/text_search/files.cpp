@@ -8,7 +8,6 @@
 #include <set>
 #include <system_error>
 
-#include "apps/text_search/wordpiece.h"
 #include "core/error.h"
 #include "nn/io/file.h"
 
@@ -63,8 +62,6 @@ std::optional<std::string> read_text(const fs::path& file, SkippedCounts& skippe
   const char* reason = nullptr;
   if (fs::is_symlink(fs::symlink_status(file, error)))
     reason = "links";
-  else if (valid_utf8(file.string()) != file.string())
-    reason = "name";
   else if (fs::file_size(file, error) > max_file_bytes)  // an error also returns a size above
     reason = error ? "unreadable" : "too large";
   else

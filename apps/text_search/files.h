@@ -27,8 +27,8 @@ std::vector<std::filesystem::path> find_files(const FileSearch& search, const st
 // The number of skipped files by reason: binary, empty, links, name, too large, unreadable.
 using SkippedCounts = std::map<std::string, int64_t>;
 
-// A file's bytes. Returns nothing and counts the file as skipped if it is a symbolic link (links may form loops), has a
-// name that is not UTF-8, has more than 16 MB, cannot be read, or has a NUL byte (a binary file).
+// A file's bytes. Returns nothing and counts the file as skipped if it is a symbolic link (links may form loops), has
+// more than 16 MB, cannot be read, or has a NUL byte (a binary file).
 std::optional<std::string> read_text(const std::filesystem::path& file, SkippedCounts& skipped);
 
 // Splits a text into lines, or at another character. The parts do not include it. The last one may lack it.

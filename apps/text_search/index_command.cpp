@@ -19,6 +19,7 @@
 #include "apps/text_search/index.h"
 #include "apps/text_search/passages.h"
 #include "core/error.h"
+#include "nn/io/json.h"
 
 namespace cairn::text_search {
 namespace {
@@ -53,13 +54,16 @@ struct IndexCommand : Command {
     check<UsageError>(!out.empty(), "expected --out with a file for the index; see text-search index --help");
     const fs::path file = output_path("--out", out, "");
     const std::vector<fs::path> files = find_files(search, options.model);
+    for (const std::string& path : search.paths) check_storable("PATH", stored_path(path));
+    const std::string model = stored_path(options.model);
+    check_storable("--model", model);
     const Embedder embedder(options);
     passage_tokens = std::min(passage_tokens, embedder.max_tokens());
     Index index;
     index.fingerprint = embedder.fingerprint();
     index.attention = options.attention;
     index.seed = options.compute.seed;
-    index.model = fs::absolute(options.model).lexically_normal().string();
+    index.model = model;
     add_records(files, embedder.tokenizer(), index);
     if (is_there(file)) reuse_rows(read_index(file), index);
     embed_new(embedder, file, index);
@@ -69,6 +73,10 @@ struct IndexCommand : Command {
     const auto count_tokens = [&](std::string_view word) { return tokenizer.tokenize(word).size(); };
     for (const fs::path& path : files) {
       if (interrupted()) throw Interrupted();
+      if (!is_utf8(path.string())) {
+        ++skipped["name"];
+        continue;
+      }
       const std::optional<std::string> text = read_text(path, skipped);
       if (!text) continue;
       const std::vector<Passage> passages = cut_passages(*text, count_tokens, size_t(passage_tokens) - 2);

@@ -95,8 +95,7 @@ struct QueryCommand : Command {
       const std::string place = concat(one_line(path, SIZE_MAX), ':', excerpt.line, formatted("  %.3f  ", score));
       text += place + one_line(excerpt.text, std::max<size_t>(width - std::min(width, place.size()), 20)) + "\n";
     }
-    // A query may be invalid UTF-8.
-    print(json ? found.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n" : text);
+    tell(found, text);
   }
 
   std::vector<std::string> words;

@@ -99,15 +99,16 @@ void put(const std::vector<const Tensor*>& weights, Module& module) {
 // A file's line in checksums, in the format of xxh128sum.
 std::string checksum_line(const Xxh128& hash, const char* name) { return concat(hash.text(), "  ", name, '\n'); }
 
-// Writes a file and returns its line in checksums.
-std::string write_part(const fs::path& folder, const char* name, const std::vector<std::string_view>& pieces) {
+// Writes a file and returns its line in checksums. `old` is the checkpoint that is replaced.
+std::string write_part(const fs::path& folder, const fs::path& old, const char* name,
+                       const std::vector<std::string_view>& pieces) {
   Xxh128 hash;
-  write_file(folder / name, pieces, &hash);
+  write_file(folder / name, pieces, &hash, old / name);
   return checksum_line(hash, name);
 }
-std::string write_tensors(const fs::path& folder, const char* name, const TensorFile& file) {
+std::string write_tensors(const fs::path& folder, const fs::path& old, const char* name, const TensorFile& file) {
   std::string header;
-  return write_part(folder, name, safetensors_pieces(file, header));
+  return write_part(folder, old, name, safetensors_pieces(file, header));
 }
 
 // Error (DataError): anything in it is damaged or missing.
@@ -165,14 +166,16 @@ void save_checkpoint(const fs::path& run, Module& model, const Optimizer& optimi
     if (fs::create_directories(run)) sync_folder(fs::absolute(run).parent_path());
     fs::remove_all(folder);
     fs::create_directory(folder);
-    const std::string json = Json{{"about", about}}.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
-    std::string checksums = write_part(folder, json_name, {json});
-    checksums += write_tensors(folder, weights_name, weights);
-    checksums += write_tensors(folder, optimizer_name, state);
-    write_file(folder / checksums_name, {checksums});
-    sync_folder(folder);
     // The newest is missing where a save was stopped between the two renames: then the previous is all there is.
-    if (fs::exists(run / newest)) {
+    const fs::path old = run / (fs::exists(run / newest) ? newest : previous);
+    if (fs::exists(old)) fs::permissions(folder, fs::status(old).permissions());
+    const std::string json = Json{{"about", about}}.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+    std::string checksums = write_part(folder, old, json_name, {json});
+    checksums += write_tensors(folder, old, weights_name, weights);
+    checksums += write_tensors(folder, old, optimizer_name, state);
+    write_part(folder, old, checksums_name, {checksums});
+    sync_folder(folder);
+    if (old == run / newest) {
       fs::remove_all(run / previous);
       fs::rename(run / newest, run / previous);
     }

@@ -1,6 +1,7 @@
 #include "nn/io/file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -30,8 +31,8 @@ constexpr size_t buffer_size = size_t{1} << 18;
 
 }  // namespace
 
-OpenFile::OpenFile(const fs::path& path, int flags, const char* what)
-    : path_(path), number_(open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+OpenFile::OpenFile(const fs::path& path, int flags, const char* what, int permissions)
+    : path_(path), number_(open(path.c_str(), flags | O_CLOEXEC, permissions)) {
   if (number_ < 0) fail(path, what);
 }
 
@@ -71,8 +72,16 @@ std::string read_file(const fs::path& path) {
   return bytes;
 }
 
-void write_file(const fs::path& path, const std::vector<std::string_view>& pieces, Xxh128* hash) {
-  const OpenFile file(path, O_WRONLY | O_CREAT | O_TRUNC, "cannot be created");
+void write_file(const fs::path& path, const std::vector<std::string_view>& pieces, Xxh128* hash, const fs::path& old) {
+  struct stat replaced {};
+  const bool replaces = stat(old.c_str(), &replaced) == 0;
+  // A private file is private from its first byte on.
+  const OpenFile file(path, O_WRONLY | O_CREAT | O_TRUNC, "cannot be created", replaces ? 0600 : 0666);
+  if (replaces) {
+    (void)!fchown(file.number(), replaced.st_uid, replaced.st_gid);  // others than root may fail, and own the new file
+    if (fchmod(file.number(), replaced.st_mode & 0777) != 0)
+      fail(path, "cannot be given the permissions of the old file");
+  }
   // Large pieces too are copied to the buffer: bytes in the processor's cache are written twice as fast as others.
   std::string buffer;
   const auto flush = [&] {
@@ -97,7 +106,7 @@ void replace_file(const fs::path& path, const std::vector<std::string_view>& pie
   if (fs::exists(status) && !fs::is_regular_file(status)) return write_file(path, pieces);
   const fs::path beside = concat(path, '.', getpid(), ".new");
   try {
-    write_file(beside, pieces);
+    write_file(beside, pieces, nullptr, path);
     fs::rename(beside, path, error);
     check(!error, path, ": cannot be replaced: ", error);
     sync_folder(path.has_parent_path() ? path.parent_path() : ".");

@@ -15,8 +15,8 @@ class Xxh128;
 // An open file or folder, closed when it goes out of scope. Error of all calls (exit code 1): the system's.
 class OpenFile {
  public:
-  // `flags` are those of open(2). The message of an error has `what`.
-  OpenFile(const std::filesystem::path& path, int flags, const char* what);
+  // `flags` and `permissions` are those of open(2). The message of an error has `what`.
+  OpenFile(const std::filesystem::path& path, int flags, const char* what, int permissions = 0666);
   ~OpenFile();
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
@@ -41,12 +41,14 @@ std::string read_file(const std::filesystem::path& path);
 // Creates or replaces a file with the pieces, one after another. A regular file is on the disk when this returns. Not
 // atomic: after a failure of the call or of the machine, part of the file may be there. Error (exit code 1): cannot be
 // created or written, no space, larger than the limit for files (if the signal SIGXFSZ is ignored). The bytes are added
-// to `hash`.
-void write_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces, Xxh128* hash = nullptr);
+// to `hash`. The file gets the permission bits of the file `old`, which it is to replace, if that exists.
+void write_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces, Xxh128* hash = nullptr,
+                const std::filesystem::path& old = {});
 
 // Creates or replaces a file atomically: at any moment it is the old file or the new one. The new one is on the disk
-// when this returns. It is first written under another name in the same folder. A symbolic link or a terminal, which is
-// no regular file, is written in place. Error (exit code 1): as write_file; it cannot be renamed.
+// when this returns. It is first written under another name in the same folder, and has the permission bits of the old
+// one. A symbolic link or a terminal, which is no regular file, is written in place. Error (exit code 1): as
+// write_file; it cannot be renamed.
 void replace_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces);
 
 // Waits until the names in a folder (of files created, renamed or removed) are on the disk. Error (exit code 1).

@@ -8,9 +8,11 @@
 namespace cairn {
 
 // Parses a JSON value. `where` (a file's name) begins every message. Errors (DataError): not JSON (with line and
-// column), not UTF-8, no value or more than one, nested more than 64 deep, a number too large for a double. If an
-// object repeats a key, the last value counts. A whole number beyond 64 bits becomes a double.
+// column), not UTF-8, no value or more than one, nested more than 64 deep, an object with a key twice, a number too
+// large for a double. A whole number beyond 64 bits becomes a double.
 nlohmann::ordered_json parse_json(std::string_view text, const std::string& where);
+// The same with objects that are sorted by key. They are faster if there are thousands of keys.
+nlohmann::json parse_sorted_json(std::string_view text, const std::string& where);
 // The same for a file. Errors (DataError): also as read_file.
 nlohmann::ordered_json read_json(const std::filesystem::path& path);
 // The same for a file with one object. Without such a file, an empty object. Error (DataError): also another value.
@@ -18,6 +20,12 @@ nlohmann::ordered_json read_optional_object(const std::filesystem::path& path);
 // Error (DataError): a key has a value that is neither null nor in the array `accepted`. `where` begins the message.
 void expect_one_of(const nlohmann::ordered_json& object, const std::string& where, const std::string& key,
                    const nlohmann::ordered_json& accepted);
+
+// JSON is UTF-8, but names of files and texts in old data may have other bytes. What must be stored in JSON is refused
+// before work begins, if it is not is_utf8(). What is only printed is printed(): bytes that are not UTF-8 become
+// U+FFFD.
+bool is_utf8(const std::string& text);
+std::string printed(const nlohmann::ordered_json& json);
 
 // Text from outside for a message: in double quotes, with only printable ASCII, cut off if long. It keeps a view, so
 // the text must exist until the message is written.

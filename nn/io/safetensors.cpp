@@ -86,7 +86,7 @@ Entry parse_entry(const std::string& name, const Json& json, uint64_t bytes_ther
 std::vector<Entry> parse_header(const std::string& text, uint64_t bytes_there, TensorFile& file) {
   // The library would also take white space before the header, and a NUL as its end.
   const bool begins = text.starts_with('{') && text.find('\0') == std::string::npos;
-  const Json header = begins ? Json::parse(text, nullptr, false) : Json();
+  const Json header = begins ? parse_sorted_json(text, "header") : Json();
   check<DataError>(header.is_object(), "not a safetensors file: expected a header that is a JSON object");
   std::vector<Entry> entries;
   for (const auto& [name, json] : header.get_ref<const Json::object_t&>()) {
@@ -157,7 +157,10 @@ TensorFile parse(std::istream& in, uint64_t file_size, const std::string& where,
 
 // ---- writing
 
-std::string as_json(const Json& text) { return text.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string as_json(const Json& text) try { return text.dump(); } catch (const Json::type_error&) {
+  const std::string replaced = text.dump(-1, ' ', false, Json::error_handler_t::replace);
+  throw Error(concat("safetensors: expected names and metadata in UTF-8, got ", in_quotes(replaced)));
+}
 
 TensorFile on_cpu(TensorFile file) {
   for (auto& [name, tensor] : file.tensors)

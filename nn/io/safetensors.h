@@ -38,9 +38,9 @@ TensorFile parse_safetensors(std::string_view bytes, const std::string& where);
 TensorFile read_safetensors(const std::filesystem::path& path, Xxh128* hash = nullptr);
 
 // The bytes of a file with these tensors, which are on the CPU: first the header, which is stored in `header`, then the
-// data of each tensor, in order. The same tensors and metadata give the same bytes. Bytes of a name that are not UTF-8
-// become U+FFFD. Error: a name that is listed twice or is "__metadata__"; a tensor without a value; a header too large
-// to read back.
+// data of each tensor, in order. The same tensors and metadata give the same bytes. Error: a name that is listed twice
+// or is "__metadata__"; a name or metadata that is not UTF-8; a tensor without a value; a header too large to read
+// back.
 std::vector<std::string_view> safetensors_pieces(const TensorFile& file, std::string& header);
 // The same for tensors on any device, in one string.
 std::string safetensors_bytes(const TensorFile& file);

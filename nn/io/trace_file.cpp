@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/trace.h"
+#include "nn/io/json.h"
 
 namespace cairn {
 namespace {
@@ -40,8 +41,7 @@ int64_t TraceFile::finish() {
   const trace::Recording recording = trace::stop();
   out_ << R"({"displayTimeUnit":"ms","otherData":{"dropped":)" << recording.dropped << "},\"traceEvents\":[";
   const char* before = "\n";
-  for (const trace::Event& event : recording.events)
-    out_ << std::exchange(before, ",\n") << json_of(event).dump(-1, ' ', false, Json::error_handler_t::replace);
+  for (const trace::Event& event : recording.events) out_ << std::exchange(before, ",\n") << printed(json_of(event));
   out_ << "\n]}\n";
   out_.close();
   check(bool(out_), "trace ", path_, ": cannot be written: ", std::strerror(errno));

@@ -51,6 +51,21 @@ TEST_CASE("a file is replaced in one step, and a device or pipe is written in pl
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 4);  // no temporary file is left
 }
 
+TEST_CASE("a file that is replaced keeps its permission bits", "[io]") {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder / "file";
+  const auto bits = [&] { return int(std::filesystem::status(file).permissions()); };
+  const mode_t before = umask(022);
+  replace_file(file, {"a new file"});
+  CHECK(bits() == 0644);
+  for (const int chosen : {0600, 0664, 0444}) {
+    std::filesystem::permissions(file, std::filesystem::perms(chosen));
+    replace_file(file, {"another"});
+    CHECK(bits() == chosen);
+  }
+  umask(before);
+}
+
 TEST_CASE("parts of any size are written in order, and read back", "[io]") {
   const TemporaryFolder folder;
   std::string all;
