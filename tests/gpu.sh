@@ -77,7 +77,7 @@ begin() {
   timeout --kill-after=5 $(($2 * patience)) "${@:3}" >"$out/$1.log" 2>&1 &
   process[$1]=$!
 }
-# finish NAME FIGURES: waits for it and prints the lines of its log that match FIGURES, a regular expression.
+# finish NAME FIGURES: waits for it and prints the lines of its log that match FIGURES, a regular expression, if any.
 finish() {
   local code=0 log=$out/$1.log
   wait "${process[$1]}" || code=$?
@@ -87,7 +87,7 @@ finish() {
     *) say "$1: FAILED with $code after $((SECONDS - begun[$1])) s, its last line in $log:" ;;
   esac
   [ $code = 0 ] || say "  $(grep . "$log" | tail -n 1)"
-  grep -E "$2" "$log" | head -n 30 | sed 's/^/  /' | tee -a "$out/summary.txt"
+  [ -z "$2" ] || grep -E "$2" "$log" | head -n 30 | sed 's/^/  /' | tee -a "$out/summary.txt"
   [ $code = 0 ] || failed=1
   return $code
 }
@@ -99,8 +99,8 @@ step() {
 
 if [ -z "$bin" ]; then
   bin=$PWD/build/$preset/bin
-  step configure 3600 '^$' cmake --preset "$preset" "${configure[@]}" "$@" || exit 1
-  step build 7200 '^$' cmake --build --preset "$preset" \
+  step configure 3600 '' cmake --preset "$preset" "${configure[@]}" "$@" || exit 1
+  step build 7200 '' cmake --build --preset "$preset" \
     --target attention-bench copy-task cairn-cuda-tests cairn-ladder || exit 1
 fi
 missing=$(ldd "$bin/cairn-cuda-tests" | sed -n 's/ => not found//p' | xargs)

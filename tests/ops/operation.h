@@ -34,7 +34,7 @@ inline constexpr Form every_form[] = {Form::usual, Form::older};
 // While one lives, kernels have that form.
 class WithForm {
  public:
-  explicit WithForm(Form form) {
+  explicit WithForm([[maybe_unused]] Form form) {
 #if CAIRN_CUDA_HOST
     if (form == Form::older) architecture_ = host_cuda::claim_architecture(75);
 #endif
