@@ -28,16 +28,17 @@ def main():
     for operation in re.findall(r'OPERATION\("(\w+)"\)', tests):  # a table (tests/ops/operation.h) makes these
         tests += "".join(f'TEST_CASE("{operation}: {what}")' for what in ("values", "gradient"))
     named = set()
-    for kind, number, _, *cells, test in rows:
+    for kind, number, _, *cells, named_tests in rows:
         tag = f"{kind} {number}"
         for file in re.findall(r"[\w/.]+/[\w/.]+", " ".join(cells)):
             named.add((file, tag))
             count = tags(ROOT / file).count(tag) if (ROOT / file).is_file() else 0
             if count != 1:
                 wrong.append(f"expected [{tag}] once in {file}, found it {count} times")
-        count = len(re.findall(rf"TEST_CASE\({re.escape(test)}[,)]", tests))
-        if count != 1:
-            wrong.append(f"[{tag}]: expected one test case {test}, found {count}")
+        for test in re.findall(r'"[^"]+"', named_tests) or [named_tests]:
+            count = len(re.findall(rf"TEST_CASE\({re.escape(test)}[,)]", tests))
+            if count != 1:
+                wrong.append(f"[{tag}]: expected one test case {test}, found {count}")
     for folder in ("core", "cuda", "nn", "autograd", "tests"):
         for path in sorted((ROOT / folder).glob("**/*.*")):
             if path.suffix in (".h", ".cpp", ".cu", ".cuh"):

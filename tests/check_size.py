@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""check_size.py: counts source lines and the words of pages, and fails where a total exceeds its limit.
+"""check_size.py: counts lines of code and the words of pages, and fails where a total is more than 2% above its number.
 
-Source lines are all lines of tracked files that end with .h .cpp .cu .cuh .py .sh. Words are those of tracked .md files,
-but for tables of figures and the pages in TEXTBOOKS.
+Lines of code are those of tracked files that end with .h .cpp .cu .cuh .py .sh, without blank lines and lines that are only
+a comment. Words are those of tracked .md files, but for tables of figures and the pages in TEXTBOOKS.
 
-Prints the lines of each folder (of two levels) and the totals. Exit codes: 0 within the limits, 1 beyond one,
-77 git cannot list the files (not a checkout).
+Prints the lines of each folder (of two levels) and the totals. Exit codes: 0 within the limits, 1 beyond one, or git cannot
+list the files.
 """
 import collections
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
 # The numbers last reached. Lower them as work goes on. Raise one only with a reason in the commit.
-LIMITS = {"lines outside tests": 30360, "lines in tests": 17910, "words of pages": 14893}
+NUMBERS = {"lines outside tests": 23534, "lines in tests": 15415, "words of pages": 14893 + 1500}  # 1500: what a GPU showed
+LIMITS = {what: number * 102 // 100 for what, number in NUMBERS.items()}
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh"}
@@ -23,15 +23,15 @@ TEXTBOOKS = {"nn/TUTORIAL.md", "core/READING.md"}
 
 
 def tracked_files():
-    if not shutil.which("git"):
-        print("check_size.py: there is no git to list the files", file=sys.stderr)
-        sys.exit(77)
-    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True)
-    if listed.returncode != 0:
-        print(f"check_size.py: {ROOT} is not a checkout: {listed.stderr.strip()}", file=sys.stderr)
-        sys.exit(77)
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], stdout=subprocess.PIPE, text=True, check=True)
     paths = [pathlib.Path(name) for name in listed.stdout.split("\0") if name]
     return [path for path in paths if (ROOT / path).is_file()]
+
+
+def lines_of_code(path):
+    comment = "#" if path.suffix in {".py", ".sh"} else "//"
+    lines = [line.strip() for line in path.read_text().splitlines()]
+    return sum(bool(line) and not line.startswith(comment) for line in lines)
 
 
 def holds_figures(table):
@@ -58,7 +58,7 @@ def main():
     totals = dict.fromkeys(LIMITS, 0)
     for path in tracked_files():
         if path.suffix in SOURCES:
-            count = len((ROOT / path).read_bytes().splitlines())
+            count = lines_of_code(ROOT / path)
             lines["/".join(path.parts[:-1][:2])] += count
             totals["lines in tests" if path.parts[0] == "tests" else "lines outside tests"] += count
         elif path.suffix == ".md" and str(path) not in TEXTBOOKS:

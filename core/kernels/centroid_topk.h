@@ -9,7 +9,8 @@ namespace cairn {
 CAIRN_KERNELS(
     // With A = softmax(scale Q^c K^T + mask), for each of N centroids (or single queries), which are the operands' q:
     //   topk [B, H, N, k]   the keys with the k largest scores, of equal ones the lower index; rising, then -1.
-    //                       Keys that are masked or have a score of NaN or minus infinity are never among them.
+    //                       Keys that are masked or have a score of NaN or minus infinity are never among them. (On
+    //                       tensor cores, an infinite float32 in q or k makes a score NaN: cuda/mma_tiles.cuh.)
     //                       Without `choose`, they are an input in this form.
     //   logsumexp [B, H, N]
     //   mass [B, H, N]      m = sum of A over the top keys

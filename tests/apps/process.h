@@ -29,10 +29,16 @@ inline ProcessResult run_command(const std::string& command) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read(base + ".out"), read(base + ".err")};
 }
 
+// A folder of this build; the environment variable says where it was moved.
+inline std::string folder_of_build(const char* variable, const char* built) {
+  const char* const moved = std::getenv(variable);
+  return moved ? moved : built;
+}
+
 // The shell reads `arguments`; `before` is a prefix of the command ("timeout 1 ").
 inline ProcessResult run_process(const std::string& program, const std::string& arguments,
                                  const std::string& before = "") {
-  return run_command(before + CAIRN_PROGRAMS + "/" + program + " " + arguments);
+  return run_command(before + folder_of_build("CAIRN_PROGRAMS", CAIRN_PROGRAMS) + "/" + program + " " + arguments);
 }
 
 inline std::string last_line(std::string text) {

@@ -1,4 +1,5 @@
 // Computes what nn/attention/EXAMPLE.md computes by hand: its tables are the operands and the expected numbers.
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <fstream>
@@ -64,6 +65,10 @@ TEST_CASE("the worked example of i-clustered attention", "[attention]") {
   for (double& label : labels) label -= 1;
   CHECK(as_double(made["codes"]) == codes);
   CHECK(as_double(made["labels"]) == labels);
+  for (const auto& [name, centroid] : {std::pair("to 11", 3u), {"to 10", 1u}, {"to 01", 2u}})
+    for (size_t l = 0; l < 6; ++l) CHECK(std::popcount(unsigned(codes[l]) ^ centroid) == int(row(name)[l]));
+  for (const char* first : {"to 11", "to 01"})  // the first centroid before and after the update
+    for (size_t l = 0; l < 6; ++l) CHECK((row(first)[l] > row("to 10")[l]) == bool(labels[l]));
   const auto top = made["topk"].to_vector<int32_t>();
   CHECK(std::vector<int32_t>(top.begin(), top.begin() + 2) == std::vector<int32_t>{0, 1});
   CHECK(near(as_double(made["mass"])[0], 0.75));

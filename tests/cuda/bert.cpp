@@ -3,6 +3,7 @@
 
 #include "autograd/ops.h"
 #include "core/random.h"
+#include "tests/apps/process.h"
 #include "tests/catch.h"
 #include "tests/tolerances.h"
 
@@ -14,7 +15,7 @@ TEST_CASE("a published BERT gives on CUDA what it gives on the CPU", "[gpu][vari
     std::vector<AttentionChoices> made(2), given(2);
     const auto embeddings = [&](Device device, DType activations) {
       const NoGrad no_grad;
-      const auto bert = read_bert(CAIRN_SOURCE_DIR "/tests/golden/bert");
+      const auto bert = read_bert(folder_of_build("CAIRN_SOURCE_DIR", CAIRN_SOURCE_DIR) + "/tests/golden/bert");
       bert->encoder.swap_attention(spec);
       move_to(*bert, device);
       bert->activation_dtype = activations;

@@ -72,7 +72,7 @@ TEST_CASE("precisions that the CPU does not have", "[gpu][program]") {
 }
 
 #if CAIRN_CUDA_HOST
-TEST_CASE("where the device's memory does not suffice, copy-task says so in one line", "[gpu][program]") {
+TEST_CASE("where the device's memory does not suffice copy-task says so in one line", "[gpu][program]") {
   const std::string arguments = small + "--attention full --iterations 5 --json --quiet --device cuda --batch ";
   const auto refused = [&](const std::string& batch, const std::string& limit, const std::string& why) {
     const ProcessResult process = run_process("copy-task", arguments + batch, limit);

@@ -57,7 +57,7 @@ TEST_CASE("threads may launch one kernel with different sizes of shared memory",
 
 __global__ void nothing() {}
 
-TEST_CASE("a launch that CUDA refuses says so, and the next one works", "[gpu]") {
+TEST_CASE("a launch that CUDA refuses says so and the next one works", "[gpu]") {
   const auto launch_nothing = [] { launch(nothing, {0, 32}); };
   CHECK_THROWS_AS(launch_nothing(), DeviceError);
   CHECK_THROWS_WITH(launch_nothing(), ContainsSubstring("invalid configuration argument") &&
@@ -71,7 +71,7 @@ TEST_CASE("a launch that CUDA refuses says so, and the next one works", "[gpu]")
   gpu::synchronize({});
 }
 
-TEST_CASE("more blocks than a grid has room for are an error, not fewer blocks", "[gpu]") {
+TEST_CASE("more blocks than a grid has room for are an error and not fewer blocks", "[gpu]") {
   using gpu::Grid;
   const Grid none(0, 0, 0), largest(2147483647, 65535, 65535);
   CHECK((none.x == 0 && none.y == 0 && none.z == 0));

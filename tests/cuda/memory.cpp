@@ -9,7 +9,7 @@
 using namespace cairn;
 using namespace cairn::test;
 
-TEST_CASE("memory goes to the device, within it and back", "[gpu]") {
+TEST_CASE("memory goes to the device and within it and back", "[gpu]") {
   std::vector<int> numbers(1001), back(1001);
   std::iota(numbers.begin(), numbers.end(), -7);
   const size_t bytes = numbers.size() * sizeof(int);
@@ -25,7 +25,7 @@ TEST_CASE("memory goes to the device, within it and back", "[gpu]") {
   gpu::deallocate({}, b);
 }
 
-TEST_CASE("more memory than the device has gives null, and the device goes on", "[gpu]") {
+TEST_CASE("more memory than the device has gives null and the device goes on", "[gpu]") {
   CHECK(gpu::allocate({}, size_t{1} << 50) == nullptr);
   CHECK_THROWS_AS(Storage(size_t{1} << 50, Device::cuda), DeviceError);
   CHECK(OnDevice<int>(std::vector<int>{1, 2, 3}).values() == std::vector<int>{1, 2, 3});

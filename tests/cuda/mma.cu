@@ -213,7 +213,7 @@ TEST_CASE("tensor cores multiply the fragments of signed bytes", "[gpu]") {
   });
 }
 
-TEST_CASE("a warp loads matrices out of shared memory, as they are and transposed", "[gpu]") {
+TEST_CASE("a warp loads matrices out of shared memory as they are and transposed", "[gpu]") {
   if (skipped()) return;
   in_every_order([] {
     std::vector<uint8_t> bytes(512);
@@ -259,7 +259,7 @@ TEST_CASE("numbers are rounded to TF32 and to pairs of bf16", "[gpu]") {
   }
 }
 
-TEST_CASE("asynchronous copies are there after the wait, group by group", "[gpu]") {
+TEST_CASE("asynchronous copies are there group by group after the wait", "[gpu]") {
   if (skipped()) return;
   in_every_order([] {
     for (const int bytes : {4, 8, 16})

@@ -14,7 +14,7 @@
 using namespace cairn;
 using Json = nlohmann::ordered_json;
 
-TEST_CASE("each operation is timed by its name, and waited for", "[gpu]") {
+TEST_CASE("each operation is timed by its name and waited for", "[gpu]") {
   const Tensor x = Tensor::full({30, 40}, 1, DType::float32, Device::cuda);
   Tensor y;
   const auto seconds = operation_seconds(Device::cuda, [&] { y = matmul(softmax(softmax(x)), x.reshape({40, 30})); });

@@ -426,7 +426,7 @@ TEST_CASE("attention on CUDA gives the same bits every time", "[gpu]") {
   }
 }
 
-TEST_CASE("attention on CUDA takes tensor cores where it may, and only there", "[gpu]") {
+TEST_CASE("attention on CUDA takes tensor cores where it may and only there", "[gpu]") {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const auto usual = results(Form::usual, dtype);
 #if CAIRN_CUDA_HOST

@@ -133,7 +133,8 @@ void add_ties(Operation& op, const Split& c, Form form = Form::usual) {
   test.differences = c.given.defined();
   test.form = form;
 }
-// NaN and minus infinity, in heads 0 and 1. (Tensor cores turn an infinite float32 into NaN.)
+// NaN and minus infinity, in heads 0 and 1. (Tensor cores turn an infinite float32 into NaN, so the infinite one needs
+// an older GPU.)
 void add_spoiled(Operation& op, const Split& c, Form form = Form::usual) {
   const auto [B, H, N, S, D, M] = c.s;
   Tensors t = random_operands(c.s);

@@ -30,6 +30,7 @@ Case& add_product(Operation& op, const Shape& a, const Shape& b, bool ta, bool t
 OPERATION("matmul") {
   op.backward_reads = {0, 1};
   op.gradients_round_once = false;
+  op.cublas_order = true;
   // Leading axes of both, and m, n, k.
   const struct {
     Shape a, b;
@@ -89,6 +90,7 @@ OPERATION("matmul") {
 OPERATION("linear") {
   op.backward_reads = {0, 1};
   op.gradients_round_once = false;
+  op.cublas_order = true;
   op.forward = [](const Variables& t) { return Variables{linear(t[0], t[1], t[2]), linear(t[0], t[1], {})}; };
   op.reference = [](const Tensors& t) {
     const Tensor rows = t[0].reshape({t[0].shape().without(-1).elements(), t[0].size(-1)});

@@ -149,12 +149,31 @@ Tensors gradients_after(const Case& test, F f) {
 }
 
 #if CAIRN_HAS_CUDA
+#if CAIRN_CUDA_HOST
+constexpr bool emulated = true;
+#else
+constexpr bool emulated = false;
+#endif
+
 void check_same(const Tensors& found, const Tensors& expected, double tolerance) {
   REQUIRE(found.size() == expected.size());
   for (size_t i = 0; i < found.size(); ++i) {
     const std::string difference = differs(found[i], expected[i], is_floating(found[i].dtype()) ? tolerance : 0);
     INFO("result " << i << ' ' << difference);
     CHECK(difference.empty());
+  }
+}
+
+// `found`, in bfloat16, are the float32 numbers `wide`, rounded once, where each of these may differ by the tolerance
+// of float32. Rounding never changes the order of two numbers, so the result lies between the bounds, rounded.
+void check_rounded_once(const Tensors& found, const Tensors& wide) {
+  for (size_t i = 0; i < wide.size(); ++i) {
+    INFO("result " << i);
+    const auto x = as_double(found[i].to(Device::cpu)), y = as_double(wide[i].to(Device::cpu));
+    double change = tolerance::float32;
+    for (const double value : y) change = std::max(change, tolerance::float32 * std::abs(value));
+    const auto once = [](double bound) { return double(float(bfloat16(float(bound)))); };
+    for (size_t j = 0; j < y.size(); ++j) CHECK(x[j] == std::clamp(x[j], once(y[j] - change), once(y[j] + change)));
   }
 }
 
@@ -269,11 +288,15 @@ void Operation::check_gradients() {
 #if CAIRN_HAS_CUDA
 void Operation::check_on_cuda(DType dtype) {
   add_drawn(5);
-  const bool rounded = dtype == DType::bfloat16;
+  const bool rounded = dtype == DType::bfloat16, any_order = cublas_order && !emulated;
+  int skipped = 0;
   for (size_t n = 0; n < cases_.size(); ++n) {
     const Case& test = cases_[n];
     // (The older form differs by a conversion at each load: some cases of the usual form take it in bfloat16.)
     if (!test.on_cuda || (rounded && test.form == Form::older)) continue;
+    const bool needs_older = test.form == Form::older && !emulated;
+    skipped += needs_older;
+    if (needs_older) continue;
     if (sanitized && n % 2 != size_t(rounded) && test.form == Form::usual) continue;  // the other dtype's turn
     INFO(test.name << (test.form == Form::usual ? "" : ", another form"));
     const WithForm with_form(test.form);
@@ -293,7 +316,8 @@ void Operation::check_on_cuda(DType dtype) {
       Tensors once;
       for (size_t i = 0; i < count; ++i)
         once.push_back(is_floating(wide[i].dtype()) ? wide[i].cast(DType::bfloat16) : wide[i]);
-      check_same_bits({found.begin(), found.begin() + int64_t(count)}, once);
+      if (cublas_order) check_rounded_once(found, {wide.begin(), wide.begin() + int64_t(count)});
+      if (!any_order) check_same_bits({found.begin(), found.begin() + int64_t(count)}, once);
     }
     for (size_t i = 0; same_bits_anywhere && i < there.size() + weights_there.size(); ++i) {
       INFO("operand or gradient " << i << " starts elsewhere");
@@ -301,9 +325,14 @@ void Operation::check_on_cuda(DType dtype) {
       Tensor& moved = i < there.size() ? operands[i] : seeds[i - there.size()];
       if (!whole_chunks(moved)) continue;
       moved = shifted(moved);
-      check_same_bits(run(test, operands, seeds, test.gradient), found);
+      const Tensors again = run(test, operands, seeds, test.gradient);
+      if (any_order)
+        check_same(again, found, rounded ? tolerance::bfloat16 : test.tolerance);
+      else
+        check_same_bits(again, found);
     }
   }
+  if (skipped) WARN("skipped " << skipped << " cases that need an older GPU");
 }
 #endif
 

@@ -6,7 +6,7 @@
 //   gradient  in double: against differences along random directions. Backward throws if a tensor that it reads was
 //             changed after forward, and only then
 //   CUDA      results and gradients in float32 and bfloat16: as on the CPU in float32; in bfloat16, the float32 result,
-//             rounded once; the same bits at any alignment of the operands
+//             rounded once; the same bits at any alignment of the operands (products: see cublas_order)
 //
 // If the table has a `make`, the tests also run some random shapes.
 #include <cstddef>
@@ -26,7 +26,7 @@ using Variables = std::vector<Variable>;
 // Which of the attention family's CUDA kernels to test.
 enum class Form {
   usual,  // with tensor cores, if the device has them
-  older,  // on the emulator: without tensor cores
+  older,  // without tensor cores; only the emulator can be told to be an older GPU
 };
 inline constexpr Form every_form[] = {Form::usual, Form::older};
 
@@ -34,7 +34,7 @@ inline constexpr Form every_form[] = {Form::usual, Form::older};
 // While one lives, kernels have that form.
 class WithForm {
  public:
-  explicit WithForm(Form form) {
+  explicit WithForm([[maybe_unused]] Form form) {
 #if CAIRN_CUDA_HOST
     if (form == Form::older) architecture_ = host_cuda::claim_architecture(75);
 #endif
@@ -94,7 +94,10 @@ class Operation {
   bool rounds_once = true;           // in bfloat16, results are rounded once
   bool gradients_round_once = true;  // and so are gradients; if false, they are sums of rounded numbers
   bool same_bits_anywhere = true;    // on CUDA, at any alignment of the operands
-  bool draws_empty_rows = true;      // may the last axis of random shapes have no elements?
+  // The sums are those of a product by cuBLAS. On a GPU, cuBLAS adds in another order at another alignment and for
+  // another type of operands, so float32 sums may differ there by the tolerance of float32 before they are rounded.
+  bool cublas_order = false;
+  bool draws_empty_rows = true;  // may the last axis of random shapes have no elements?
 
   Case& add(const Shape& shape);
   // A case with these operands, not those of `make`.

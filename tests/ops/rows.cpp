@@ -70,7 +70,7 @@ TEST_CASE("scatter_columns needs a number of columns that they fit", "[rows]") {
 
 #if CAIRN_HAS_CUDA
 
-TEST_CASE("scatter_add_rows on CUDA adds what the CPU adds, in its order", "[rows][gpu]") {
+TEST_CASE("scatter_add_rows on CUDA adds what the CPU adds in its order", "[rows][gpu]") {
   // Tables of one, two and many tiles of the sort; many rows with one index, few, and indices outside.
   for (const RowSelection size : {RowSelection{700, 5, 3}, RowSelection{2000, 130, 700}, RowSelection{3000, 3, 30'000},
                                   RowSelection{700, 5, 511}, RowSelection{700, 5, 512}}) {

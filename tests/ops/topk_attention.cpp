@@ -390,7 +390,7 @@ TEST_CASE("topk_attention on CUDA has no more parts than ints count", "[gpu]") {
               "N = 0");
 }
 
-TEST_CASE("topk_attention on CUDA takes tensor cores where it may, and only there", "[gpu]") {
+TEST_CASE("topk_attention on CUDA takes tensor cores where it may and only there", "[gpu]") {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const auto usual = results(Form::usual, dtype);
 #if CAIRN_CUDA_HOST

@@ -99,7 +99,7 @@ __global__ void overlapping_masks() {
   __syncthreads();
 }
 
-TEST_CASE("detected: masks that overlap, so that a lane is missed in one of them", "[gpu][host]") {
+TEST_CASE("detected: masks that overlap so that a lane is missed in one of them", "[gpu][host]") {
   in_every_order([] {
     CHECK_THAT(message_of(overlapping_masks, {1, 32}),
                ContainsSubstring("deadlock") && ContainsSubstring("16 wait in __syncwarp at detections.cpp:") &&

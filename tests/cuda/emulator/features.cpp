@@ -98,7 +98,7 @@ __global__ void read_dynamic(uint32_t* out) {
 }
 __global__ void fill_dynamic() { gpu::dynamic_shared<uint32_t>()[threadIdx.x] = 5; }
 
-TEST_CASE("dynamic shared memory is aligned, and uninitialized in every block", "[gpu][host]") {
+TEST_CASE("dynamic shared memory is aligned and uninitialized in every block", "[gpu][host]") {
   in_every_order([] {
     launch(fill_dynamic, {4, 32, 128});
     OnDevice<uint32_t> out(4 * 32);
@@ -140,7 +140,7 @@ void check_shuffles() {
   }
 }
 
-TEST_CASE("shuffles of 4 and 8 bytes, in groups of a warp", "[gpu][host]") {
+TEST_CASE("shuffles of 4 and 8 bytes in groups of a warp", "[gpu][host]") {
   in_every_order([] {
     check_shuffles<int>();
     check_shuffles<float>();
@@ -288,7 +288,7 @@ __global__ void compute(const Words* in, Words* out, float x) {
   out->approximate = {__expf(x), rsqrtf(x)};
 }
 
-TEST_CASE("vectors move whole, and arithmetic has a GPU's names", "[gpu][host]") {
+TEST_CASE("vectors move whole and arithmetic has a GPU's names", "[gpu][host]") {
   const float x = 2.5f;
   OnDevice<Words> in(std::vector<Words>{{{1, 2, 3, 4}, {5, 6, 7, 8}, {}}}), out(1);
   launch(compute, {1, 1}, in.data(), out.data(), x);

@@ -49,8 +49,7 @@ int count_wrong(void (*kernel)(const float*, float*)) {
   return int(std::count_if(values.begin(), values.end(), [](float value) { return value != 1; }));
 }
 
-TEST_CASE("visible: an asynchronous copy that is forgotten to be waited for, or that starts too early",
-          "[gpu][host][race]") {
+TEST_CASE("visible: an asynchronous copy that nobody waits for or that starts too early", "[gpu][host][race]") {
   in_every_order([] {
     CHECK(count_wrong(copy<true, true>) == 0);
     CHECK(count_wrong(copy<true, false>) >= 32);
@@ -79,7 +78,7 @@ __global__ void ended_lane() {
   gpu::load_matrices<false>(r, gpu::dynamic_shared<float>());
 }
 
-TEST_CASE("detected: copies that are not aligned, warps of which lanes are missing", "[gpu][host]") {
+TEST_CASE("detected: copies that are not aligned and warps of which lanes are missing", "[gpu][host]") {
   in_every_order([] {
     const auto at = [](int line) { return "ptx.cpp:" + std::to_string(line) + ": "; };
     OnDevice<float> from(8);

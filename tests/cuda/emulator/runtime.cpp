@@ -11,7 +11,7 @@ namespace {
 
 __global__ void nothing() {}
 
-TEST_CASE("device memory is aligned, poisoned, and freed once", "[gpu][host]") {
+TEST_CASE("device memory is aligned and poisoned and freed once", "[gpu][host]") {
   size_t before = 0, after = 0, total = 0;
   uint32_t* block = nullptr;
   CHECK(cudaMemGetInfo(&before, &total) == cudaSuccess);
