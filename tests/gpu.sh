@@ -14,9 +14,8 @@
 # Each step prints its figures at its end, also to summary.txt. A step that fails or takes too long does not stop the
 # others. Exit codes: 0 all passed, 1 a step failed, 2 usage.
 #
-# Without the build this takes at most 4 minutes, the sum of the limits. The kernels that are timed here and the
-# training take 20 s of an H200. Starting programs takes most of the rest. The tests launch 133,000 kernels. The
-# sanitizers have a minute side by side: 2 ms for each launch under memcheck (26,000), 7 ms under the others (8,000).
+# Without the build this takes at most 4 minutes, the sum of the limits. The four sanitizers run side by side for at most
+# a minute. So memcheck gets cases of 26,000 launches, about 2 ms each, and the others 8,000, about 7 ms each: a guess.
 set -uo pipefail
 caller=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1

@@ -80,6 +80,11 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
   const std::string before = named.empty() ? "" : app.get_name(),
                     title = concat(before, named.empty() ? "" : " ", command.get_name());
   try {
+    for (int i = 1; i < argc && argv[i] != std::string_view("--"); ++i) {  // CLI11 takes the next word for the value
+      const std::string_view word = argv[i];
+      check<UsageError>(!word.starts_with("--") || word.find('=') + 1 != word.size(), word.substr(0, word.find('=')),
+                        ": expected a value after it");
+    }
     const int skipped = named.empty() ? 0 : 1;
     command.parse(no_command ? std::min(argc, 2) : argc - skipped, argv + skipped);
     check<UsageError>(!no_command, "expected a command: ", joined(command_names(app)), "; see ", title, " --help");

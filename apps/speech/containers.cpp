@@ -53,7 +53,7 @@ SampleBytes find_in_chunks(std::string_view file, const Chunks& container) {
     uint64_t size = number(file.substr(at, container.size), container.big_endian) - container.counted;
     at += container.size;
     if (name.starts_with(container.samples)) {
-      if (name == "data" && size == 0xffffffff) size = long_size;
+      if (name == "data" && (size == 0xffffffff || size == 0)) size = long_size;
       return {is_known(size) && size > file.size() - at, size == 0 && !is_chunk(file.substr(at)) ? at : 0};
     }
     if (size > file.size() - at) break;
@@ -82,8 +82,10 @@ bool lacks_pages(std::string_view file) {
 
 SampleBytes find_samples(std::string_view file) {
   if (file.starts_with("OggS")) return {lacks_pages(file)};
-  if (file.starts_with(".snd") && file.size() >= 12) {  // AU: where the samples begin, and their size
-    const uint64_t begin = number(file.substr(4, 4), true), size = number(file.substr(8, 4), true);
+  const bool is_big_endian = file.starts_with(".snd");
+  if ((is_big_endian || file.starts_with("dns.")) &&
+      file.size() >= 12) {  // AU: where the samples begin, and their size
+    const uint64_t begin = number(file.substr(4, 4), is_big_endian), size = number(file.substr(8, 4), is_big_endian);
     return {is_known(size) && begin + size > file.size()};
   }
   for (const Chunks& container : containers)

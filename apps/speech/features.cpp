@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <numbers>
@@ -103,6 +104,11 @@ Recording read_recording(const std::filesystem::path& path) {
   check<DataError>(file != nullptr, path, ": no audio file that libsndfile can read: ", sf_strerror(nullptr));
   check<DataError>(info.samplerate == sample_rate, path, ": has ", info.samplerate, " samples per second, expected ",
                    sample_rate, "; convert it, for example with sox IN -r ", sample_rate, " OUT");
+  // Of these formats, a file that is cut off can be told from a whole one.
+  constexpr int known[] = {SF_FORMAT_WAV, SF_FORMAT_WAVEX, SF_FORMAT_RF64, SF_FORMAT_W64, SF_FORMAT_AIFF,
+                           SF_FORMAT_CAF, SF_FORMAT_AU,    SF_FORMAT_FLAC, SF_FORMAT_OGG};
+  check<DataError>(std::count(std::begin(known), std::end(known), info.format & SF_FORMAT_TYPEMASK) > 0, path,
+                   ": expected WAV, FLAC, Ogg, AIFF, CAF or AU, got another format; convert it, for example with sox");
   if (place.streamed_from > 0 && info.frames == 0) {  // libsndfile believes the header
     info.format = (info.format & ~SF_FORMAT_TYPEMASK) | SF_FORMAT_RAW;
     file.reset(sf_open(path.c_str(), SFM_READ, &info));
@@ -130,7 +136,11 @@ Recording read_recording(const std::filesystem::path& path) {
   const bool is_whole = info.frames == SF_COUNT_MAX ? !failed : read >= info.frames;
   check<DataError>(is_whole && !place.cut_off, path, ": the recording is cut off after ", read, " samples");
   check<DataError>(read >= window, path, ": has ", read, " samples, which is shorter than a window of ", window);
-  return {log_mel(samples), info.channels};
+  const Tensor features = log_mel(samples);
+  const std::vector<float> numbers = features.to_vector<float>();
+  check<DataError>(std::all_of(numbers.begin(), numbers.end(), [](float x) { return std::isfinite(x); }), path,
+                   ": samples so large that their energy is infinite; expected them between -1 and 1");
+  return {features, info.channels};
 }
 
 }  // namespace cairn::speech

@@ -34,7 +34,8 @@ Embedder::Embedder(const EmbedderOptions& options)
   move_to(*bert_, place_.device);
   bert_->activation_dtype = place_.activations;
   std::string hashes;
-  for (const char* name : {"config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"})
+  for (const char* name :
+       {"config.json", "model.safetensors", "sentence_bert_config.json", "tokenizer_config.json", "vocab.txt"})
     if (is_there(folder / name)) hashes += xxh128(read_file(folder / name));
   fingerprint_ = xxh128(hashes);
 }

@@ -43,6 +43,8 @@ std::vector<fs::path> find_files(const FileSearch& search, const fs::path& model
       files.insert(root);
       continue;
     }
+    (void)fs::directory_iterator(root, error);
+    check<UsageError>(!error, path, ": cannot be read: ", error);
     fs::recursive_directory_iterator entry(root, fs::directory_options::skip_permission_denied, error), end;
     for (; !error && entry != end; entry.increment(error)) {
       const std::string name = entry->path().filename(), below = entry->path().lexically_relative(root);

@@ -66,8 +66,8 @@ Index parse_index(const TensorFile& file) try {
     expect(has_unit_length(index.records.back().row), "row ", i + 1, " does not have length 1");
   }
   return index;
-} catch (const Json::exception& error) {
-  throw DataError(concat(file.where, ": damaged: ", error.what()));
+} catch (const Json::exception&) {
+  throw DataError(concat(file.where, ": damaged: its metadata lacks a key, or has a value of another type"));
 }
 
 Index read_index(const std::filesystem::path& file) {

@@ -40,9 +40,11 @@ void check_sentence_embedding(const std::filesystem::path& folder) {
   const auto modules_file = folder / "modules.json";
   std::string modules = "Transformer, Pooling", pooling = "1_Pooling";
   std::error_code error;
-  if (std::filesystem::exists(modules_file, error)) {
+  if (std::filesystem::symlink_status(modules_file, error).type() != std::filesystem::file_type::not_found) {
     std::vector<std::string> names;
-    for (const Json& module : read_json(modules_file)) {
+    const Json list = read_json(modules_file);
+    check<DataError>(list.is_array(), modules_file, ": expected an array, got ", list.type_name());
+    for (const Json& module : list) {
       check<DataError>(
           module.is_object() && module.value("type", Json()).is_string() && module.value("path", Json("")).is_string(),
           modules_file, ": expected modules with a type and a path");

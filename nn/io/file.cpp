@@ -78,7 +78,9 @@ void write_file(const fs::path& path, const std::vector<std::string_view>& piece
   // A private file is private from its first byte on.
   const OpenFile file(path, O_WRONLY | O_CREAT | O_TRUNC, "cannot be created", replaces ? 0600 : 0666);
   if (replaces) {
-    (void)!fchown(file.number(), replaced.st_uid, replaced.st_gid);  // others than root may fail, and own the new file
+    // Only root may give a file away. Others own the new file, in the old one's group if they are members.
+    if (fchown(file.number(), replaced.st_uid, replaced.st_gid) != 0)
+      (void)!fchown(file.number(), uid_t(-1), replaced.st_gid);
     if (fchmod(file.number(), replaced.st_mode & 0777) != 0)
       fail(path, "cannot be given the permissions of the old file");
   }

@@ -19,6 +19,7 @@ template <class AnyJson>
 static AnyJson parse(std::string_view text, const std::string& where) try {
   // Versions of the library have different words for it.
   check<DataError>(text.find_first_not_of(" \t\r\n") != std::string_view::npos, where, ": expected JSON, got nothing");
+  check<DataError>(text.find('\0') == std::string_view::npos, where, ": expected JSON, got a NUL byte");
   using Event = typename AnyJson::parse_event_t;
   std::vector<std::set<std::string>> keys;  // of the objects that are open
   const auto check_event = [&](int depth, Event event, AnyJson& value) {
@@ -65,7 +66,9 @@ void append(std::string& text, const Quoted& quoted) {
 
 Json read_optional_object(const std::filesystem::path& path) {
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) return Json::object();
+  // Not exists(): a link to nothing, or a folder that cannot be read, is damage.
+  if (std::filesystem::symlink_status(path, error).type() == std::filesystem::file_type::not_found)
+    return Json::object();
   const Json json = read_json(path);
   check<DataError>(json.is_object(), path, ": expected an object, got ", json.type_name());
   return json;

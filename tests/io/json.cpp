@@ -25,6 +25,7 @@ TEST_CASE("invalid JSON is rejected with its position", "[io][json]") {
       {"[1, 1e999]", "file.json: a number too large for a double"},
       {open + "[1]" + close, "file.json: nested more than 64 deep"},
       {std::string(1000000, '['), "nested more than 64 deep"},
+      {std::string("{}\0{}", 5), "file.json: expected JSON, got a NUL byte"},
       {R"([{"a": {"b": 1}, "b": [{"b": 2}], "\u0061": 3}])", "file.json: an object has the key \"a\" twice"},
       // data_error() also checks that messages contain neither megabytes nor control characters.
       {"\"" + large, "missing closing quote"},
