@@ -85,8 +85,7 @@ Setting setting_of(T& value, const std::string& expected, std::function<bool(con
 
 }  // namespace
 
-SettingFields::SettingFields(CLI::App* command)
-    : command_(command), quick_(new Json(Json::object())), withdrawn_(new Json(Json::object())) {}
+SettingFields::SettingFields(CLI::App* command) : command_(command), quick_(new Json(Json::object())) {}
 SettingFields::~SettingFields() = default;
 
 void SettingFields::add(const char* name, const char* type, const std::string& help, Keep keep, Setting setting) {
@@ -170,8 +169,6 @@ void SettingFields::quick(const Json& values) {
   if (option) option->description(option->get_description() + ": " + joined(words));
 }
 
-void SettingFields::withdrawn(const Json& values) { *withdrawn_ = values; }
-
 const Setting& SettingFields::known(const std::string& key, const std::string& where) const {
   std::vector<std::string> keys;
   for (const auto& setting : settings_) {
@@ -187,14 +184,8 @@ Json SettingFields::checked(const Json& configuration, const std::string& where)
   check<UsageError>(configuration.is_object(), where, ": expected a JSON object of settings, got ",
                     configuration.type_name());
   Json result = Json::object();
-  for (const auto& [key, value] : configuration.items()) {
-    if (const auto old = withdrawn_->find(key); old != withdrawn_->end()) {
-      check<UsageError>(value == *old, where, ": key '", key, "': this setting no longer exists; only ", shown(*old),
-                        ", its old default, is accepted, got ", shown(value));
-      continue;
-    }
+  for (const auto& [key, value] : configuration.items())
     result[key] = known(key, where).checked(value, concat(where, ": key '", key, "'"));
-  }
   return result;
 }
 
@@ -277,7 +268,7 @@ Json read_run(SettingFields& fields, const char* option, const std::filesystem::
   fields.assign(config);
   return config;
 } catch (const UsageError& error) {
-  throw DataError(concat(error.what(), "; was it made by another version of Cairn?"));
+  throw DataError(error.what());
 }
 
 void threads_field(SettingFields& f, int64_t& threads) {

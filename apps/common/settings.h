@@ -73,12 +73,9 @@ class SettingFields {
   void words(const char* name, std::vector<std::string>& values, const std::string& help);
   // The defaults under --quick, by key. The help of --quick lists them.
   void quick(const Json& values);
-  // Keys of older versions, with their old defaults. A configuration may have such a key with its old default; another
-  // value is an error.
-  void withdrawn(const Json& values);
 
-  // The configuration without withdrawn keys. `where` begins a message. Error (UsageError): it is not an object; a key
-  // is unknown (the message suggests a similar one); a value has another type or is out of range.
+  // The configuration, if it is valid. `where` begins a message. Error (UsageError): it is not an object; a key is
+  // unknown (the message suggests a similar one); a value has another type or is out of range.
   Json checked(const Json& configuration, const std::string& where) const;
   // "key=value" as an object. Error (UsageError) as checked().
   Json set(const std::string& text) const;
@@ -101,7 +98,7 @@ class SettingFields {
 
   CLI::App* command_;
   std::vector<std::unique_ptr<Setting>> settings_;
-  std::unique_ptr<Json> quick_, withdrawn_;
+  std::unique_ptr<Json> quick_;
 };
 
 // Takes the settings of the run in the folder, and returns them. `option` begins the message. Error (DataError): there

@@ -25,7 +25,6 @@ void Settings::fields_of_figure(SettingFields& f) {
   f("stop-at", stop_at, {0, 1}, "stop when the masked accuracy of an evaluation reaches this; 0: never");
   f("quick", quick, "a small model that learns in one to four minutes; changes these defaults");
   compute.fields(f);
-  f.withdrawn({{"also_evaluate", ""}, {"ordered", false}, {"plateau_metric", "loss"}});
 }
 
 nlohmann::ordered_json Settings::quick_values(int64_t iterations) {

@@ -70,14 +70,7 @@ Index parse_index(const TensorFile& file) try {
   throw DataError(concat(file.where, ": damaged: its metadata lacks a key, or has a value of another type"));
 }
 
-Index read_index(const std::filesystem::path& file) {
-  std::error_code error;
-  check<DataError>(
-      !std::filesystem::is_directory(file, error), file,
-      ": is a folder, the format of older versions; make a new index with text-search index PATH --model DIR "
-      "--out FILE");
-  return parse_index(read_safetensors(file));
-}
+Index read_index(const std::filesystem::path& file) { return parse_index(read_safetensors(file)); }
 
 void write_index(const std::filesystem::path& file, const Index& index) {
   std::string lines;

@@ -29,7 +29,7 @@ struct Index {
   std::vector<Record> records;
 };
 
-// Errors (DataError): not an index; a damaged one; a folder (the format of older versions); as read_safetensors.
+// Errors (DataError): not an index; a damaged one; as read_safetensors.
 Index read_index(const std::filesystem::path& file);
 Index parse_index(const TensorFile& file);
 
