@@ -235,7 +235,8 @@ TEST_CASE("dropout leaves the mean of every attention variant as it is", "[atten
 TEST_CASE("every attention variant gives a part of a batch what it gives it in the whole batch", "[attention]") {
   const int64_t B = 5, n = 33;
   for (const Trial& trial : trials(4, 4))
-    for (const auto& [lengths, training] : {std::pair{false, true}, {true, true}, {true, false}}) {
+    for (const auto& each : {std::pair{false, true}, {true, true}, {true, false}}) {
+      const bool lengths = each.first, training = each.second;  // (clang 14 captures no structured binding)
       INFO(trial.spec << (lengths ? " with lengths" : "") << (training ? " in training" : ""));
       Inputs all(B, n, n, 3, 5, 5);
       if (lengths) all.set_lengths({33, 20, 0, 33, 9});
