@@ -48,7 +48,7 @@ class WithForm {
   WithForm& operator=(const WithForm&) = delete;
 
  private:
-  int architecture_ = 0;
+  [[maybe_unused]] int architecture_ = 0;
 };
 #endif
 
