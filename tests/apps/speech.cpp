@@ -54,7 +54,9 @@ std::string bytes_of(uint64_t value, size_t count, bool big_endian = false) {
 
 TEST_CASE("a file that ends before its samples is cut off, whatever its container") {
   const std::string samples(101, '\1'), tags = "LIST" + bytes_of(4001, 4) + std::string(4002, '\0');
-  const auto page = [&](uint64_t flags) { return "OggS" + bytes_of(flags << 8, 22) + "\1" + char(101) + samples; };
+  const auto page = [&](uint64_t flags) {
+    return "OggS" + bytes_of(flags << 8, 8) + std::string(14, '\0') + "\1" + char(101) + samples;
+  };
   const std::pair<const char*, std::string> files[] = {
       {"WAV", "RIFF....WAVE" + tags + "data" + bytes_of(101, 4) + samples},
       {"big-endian WAV", "RIFX....WAVEdata" + bytes_of(101, 4, true) + samples},
