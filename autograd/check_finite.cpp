@@ -50,7 +50,7 @@ CheckFinite* CheckFinite::current() { return living; }
 std::string CheckFinite::check_results(const char* operation, const std::vector<Tensor>& results,
                                        const std::vector<Variable>& inputs) {
   for (const Variable& input : inputs)
-    if (const auto found = modules_.find(&input.state()); found != modules_.end()) latest_ = found->second;
+    if (const auto found = modules_.find(input.shared_state().get()); found != modules_.end()) latest_ = found->second;
   for (const Tensor& result : results) {
     const std::string fault = fault_of(result);
     if (fault.empty()) continue;

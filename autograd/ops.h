@@ -1,6 +1,7 @@
 #pragma once
-// Every differentiable function. ops/<stem>.cpp defines it, forward pass and gradient side by side. Errors are those of
-// the tensor operation of the same name (core/ops.h).
+// Every differentiable function. ops/<stem>.cpp defines it, forward pass and gradient side by side. Code without
+// gradients gives it tensors and takes value(). The floating operands must agree in dtype and device; the error names
+// the one that does not. Where core/ops.h has a tensor operation of the same name, errors are those of that operation.
 #include <initializer_list>
 #include <optional>
 #include <vector>
@@ -53,6 +54,7 @@ Variable reshape(const Variable& x, const Shape& shape);
 Variable reshape(const Variable& x, std::initializer_list<int64_t> sizes);  // one may be -1: the size that is left
 Variable permute(const Variable& x, const Axes& axes);                      // axis i of the result is axes[i] of x
 Variable slice(const Variable& x, int axis, int64_t begin, int64_t end);    // positions [begin, end)
+// Error: there are no parts, or their other axes differ.
 Variable concat(const std::vector<Variable>& parts, int axis);
 Variable stack(const std::vector<Variable>& parts, int axis);  // along a new axis
 Variable broadcast_to(const Variable& x, const Shape& shape);
@@ -67,7 +69,8 @@ Variable max(const Variable& x);  // the first of equal elements gets the gradie
 Variable max(const Variable& x, const Axes& axes, bool keep = false);
 
 // ---- matrices (ops/gemm.cpp)
-// op(a) op(b): [..., m, k] and [..., k, n] -> [..., m, n]; one operand may be a single matrix.
+// op(a) op(b): [..., m, k] and [..., k, n] -> [..., m, n]; one operand may be a single matrix. A transposed operand has
+// the shape [..., k, m] or [..., n, k]. Error: sizes disagree.
 Variable matmul(const Variable& a, const Variable& b, bool transpose_a = false, bool transpose_b = false);
 // activation(x weight^T + bias): [..., in], [out, in], [out] -> [..., out]. bias may be undefined.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias, std::optional<Unary> activation = {});

@@ -18,11 +18,14 @@ thread_local const char* running_gradient = nullptr;  // the operation whose gra
 // Leaves without an optimizer that the last backward pass reached beside leaves with one.
 thread_local std::vector<std::weak_ptr<Variable::State>> reached;
 
+TensorType type_of(const Tensor& x) { return {x.shape(), x.dtype(), x.device()}; }
+
 Edge edge_to(const Variable& input) {
+  if (!input.defined()) return {};
   const Variable::State& state = input.state();
-  if (!state.requires_grad) return {nullptr, 0, nullptr, state.value.shape()};
-  if (state.node) return {state.node, state.output, nullptr, state.value.shape()};
-  return {nullptr, 0, input.shared_state(), state.value.shape()};
+  if (!state.requires_grad) return {nullptr, 0, nullptr, type_of(state.value)};
+  if (state.node) return {state.node, state.output, nullptr, type_of(state.value)};
+  return {nullptr, 0, input.shared_state(), type_of(state.value)};
 }
 
 // slot += gradient; in place only if nothing else shares the slot's storage.
@@ -94,7 +97,8 @@ std::vector<Variable> record_outputs(const char* operation, std::vector<Tensor> 
   for (const Variable& input : inputs) needed = needed || input.requires_grad();
   needed = needed && is_recording;
 
-  CheckFinite* const finite = CheckFinite::current();
+  // What a gradient computes on its way is its own affair.
+  CheckFinite* const finite = running_gradient ? nullptr : CheckFinite::current();
   const std::string module = finite ? finite->check_results(operation, values, inputs) : "";
   std::shared_ptr<Node> node;
   if (needed) {
@@ -106,7 +110,7 @@ std::vector<Variable> record_outputs(const char* operation, std::vector<Tensor> 
   }
   std::vector<Variable> outputs;
   for (Tensor& value : values) {
-    if (node) node->outputs.push_back({value.shape(), value.dtype(), value.device()});
+    if (node) node->outputs.push_back(type_of(value));
     Variable output(std::move(value), needed);
     output.state().node = node;
     output.state().output = int(outputs.size());
@@ -190,7 +194,11 @@ void backward(const Variable& output, const Tensor& gradient) {
       if (!edge.needed()) continue;
       Tensor& sum = sum_at(edge);
       if (inputs[i].defined()) {
-        Tensor reduced = sum_to(inputs[i], edge.shape);
+        const auto& [shape, dtype, device] = *edge.type;
+        check(inputs[i].dtype() == dtype && inputs[i].device() == device, "backward: ", node.name,
+              " gave a gradient in ", name(inputs[i].dtype()), " on ", name(inputs[i].device()), " for input ", i,
+              ", which is ", name(dtype), " on ", name(device));
+        Tensor reduced = sum_to(inputs[i], shape);
         inputs[i] = Tensor();
         // The user may change a leaf's gradient in place, so it must not share storage.
         if (edge.leaf && !sum.defined() && !reduced.unique()) reduced = reduced.clone();
@@ -243,7 +251,7 @@ std::string graph_to_string(const Variable& output, const NamedVariables& names)
       if (edge.node)
         text += concat('#', number[edge.node.get()]);
       else
-        text += leaf_text(edge.leaf.get(), edge.shape);
+        text += edge.type ? leaf_text(edge.leaf.get(), edge.type->shape) : "none";
       if (edge.node && edge.node->outputs.size() > 1) text += concat('.', edge.output);
       separator = ", ";
     }

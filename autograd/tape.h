@@ -19,12 +19,19 @@ using Gradients = std::vector<Tensor>;
 // function may add to sums[i] in place; then it returns an undefined gradient i.
 using GradientFunction = std::function<Gradients(const Gradients& outputs, const Gradients& sums)>;
 
-// Where the gradient of an input goes: to an output of the node that made the input, or to a leaf.
+// What a tensor is, apart from its numbers.
+struct TensorType {
+  Shape shape;
+  DType dtype;
+  Device device;
+};
+
+// Where the gradient of an input goes: to an output of the node that made the input, to a leaf, or nowhere.
 struct Edge {
   std::shared_ptr<Node> node;
   int output = 0;
   std::shared_ptr<Variable::State> leaf;
-  Shape shape;
+  std::optional<TensorType> type{};  // of the input and its gradient; none: the input was not given
 
   bool needed() const { return node || leaf; }
 };
@@ -34,12 +41,7 @@ struct Node {
   const char* name;
   std::vector<Edge> inputs;
   GradientFunction gradient;
-  struct Output {
-    Shape shape;
-    DType dtype;
-    Device device;
-  };
-  std::vector<Output> outputs;
+  std::vector<TensorType> outputs;
   bool unwound = false;
   std::string module;  // with CheckFinite: the parameter that was used last before it
 
@@ -61,7 +63,7 @@ class SavedTensor {
 
 // The result of an operation, as a variable. If an input needs a gradient, it records the inputs and `gradient`, which
 // maps the gradient of `value` to one gradient for each input. These may have the shape that the input was broadcast
-// to.
+// to. An undefined input is one that was not given; what the function returns for it is ignored.
 Variable record(const char* operation, Tensor value, const std::vector<Variable>& inputs,
                 std::function<Gradients(const Tensor&)> gradient);
 // The same for an operation with several outputs.

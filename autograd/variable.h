@@ -15,27 +15,38 @@ struct Node;
 class Variable {
  public:
   Variable() = default;  // no variable: defined() is false
-  // Error: the tensor has no value, or requires a gradient and is not floating.
-  explicit Variable(Tensor value, bool requires_grad = false) : state_(std::make_shared<State>()) {
-    check(value.defined(), "variable: its tensor was never given a value");
-    check(!requires_grad || is_floating(value.dtype()), "variable: a ", name(value.dtype()),
-          " tensor cannot require a gradient");
+  // A constant; of an undefined tensor, no variable. A tensor converts by itself, so functions of variables take it.
+  Variable(Tensor value) {
+    if (!value.defined()) return;
+    state_ = std::make_shared<State>();
     state_->value = std::move(value);
-    state_->requires_grad = requires_grad;
+  }
+  // Error: the tensor requires a gradient, and has no value or is not floating.
+  explicit Variable(Tensor value, bool requires_grad) : Variable(std::move(value)) {
+    if (!requires_grad) return;
+    check(defined(), "variable: its tensor was never given a value");
+    check(is_floating(dtype()), "variable: a ", name(dtype()), " tensor cannot require a gradient");
+    state_->requires_grad = true;
   }
 
   bool defined() const { return state_ != nullptr; }
-  const Tensor& value() const { return state().value; }
+  // Undefined if there is no variable. Of a temporary, a copy, so that a reference to it stays valid.
+  const Tensor& value() const& {
+    if (defined()) return state_->value;
+    static const Tensor none;
+    return none;
+  }
+  Tensor value() && { return value(); }
   // For changing a leaf in place (to initialize, load or optimize it). A later backward pass that needs the old numbers
   // fails.
   Tensor& mutable_value() { return state().value; }
-  const Shape& shape() const { return value().shape(); }
-  int64_t size(int axis) const { return value().size(axis); }
-  Device device() const { return value().device(); }
-  DType dtype() const { return value().dtype(); }
+  const Shape& shape() const { return state().value.shape(); }
+  int64_t size(int axis) const { return state().value.size(axis); }
+  Device device() const { return state().value.device(); }
+  DType dtype() const { return state().value.dtype(); }
 
   // True for parameters and for variables that are computed from them.
-  bool requires_grad() const { return state().requires_grad; }
+  bool requires_grad() const { return defined() && state_->requires_grad; }
   // The sum of the gradients of all backward passes since it was cleared; undefined before the first. Only leaves,
   // variables that no operation made, have one.
   const Tensor& grad() const { return state().grad; }

@@ -3,7 +3,6 @@
 // device. Autograd and code without gradients (labels, metrics, data) call them. The floating operands of an operation
 // must agree in dtype and device; the error names the one that does not. All operations accept empty tensors.
 
-#include <optional>
 #include <vector>
 
 #include "core/kernels/elementwise.h"
@@ -38,8 +37,6 @@ Tensor permute(const Tensor& x, const Axes& axes);
 Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end);
 // Writes x to positions [begin, begin + x.size(axis)) of one axis of y. Error: it does not fit.
 void assign(Tensor& y, int axis, int64_t begin, const Tensor& x);
-// Joins tensors along an axis. Error: there are none, or their other axes differ.
-Tensor concat(const std::vector<Tensor>& tensors, int axis);
 // x repeated to `shape`. Error: x does not broadcast to it.
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
 
@@ -51,29 +48,7 @@ Tensor sum(const Tensor& x);
 // The gradient of broadcasting from `shape` to x's shape: sums over the axes that were stretched or added.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
-// ---- matrices
-// op(a) op(b) for a [..., m, k] and b [..., k, n]. Leading axes are equal, or one operand is a single matrix. A
-// transposed operand has the shape [..., k, m] or [..., n, k]. Error: sizes disagree.
-Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false);
-// activation(x weight^T + bias) for x [..., in], weight [out, in] and bias [out], which may be undefined.
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, std::optional<Unary> activation = {});
-
 // ---- rows
-// Over the last axis.
-Tensor softmax(const Tensor& x);
-Tensor softmax_backward(const Tensor& y, const Tensor& dy);
-
-struct LayerNormResult {
-  Tensor y, mean, rstd;  // [..., cols], [rows], [rows]
-};
-// Over the last axis, for weight and bias [cols].
-LayerNormResult layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon);
-struct LayerNormGradient {
-  Tensor dx, dweight, dbias;
-};
-LayerNormGradient layer_norm_backward(const Tensor& x, const Tensor& weight, const LayerNormResult& saved,
-                                      const Tensor& dy);
-
 // Each element is 0 with probability p, else scaled by 1 / (1 - p). The gradient is the same function of dy. Axis 0 is
 // the axis of examples (see Draw::first). If a residual is given, it is added in the same pass. Error: p outside [0,
 // 1].

@@ -87,9 +87,9 @@ Tensor Runner::weights(const std::vector<int64_t>& rows) const {
   AttentionMask mask = mask_;
   const bool full = parse_attention(attention_->spec()).variant->name == std::string("full");
   if (full && !mask.allowed.defined()) {  // its rows do not depend on other queries
-    std::vector<Tensor> chosen;
+    std::vector<Variable> chosen;
     for (const int64_t row : rows) chosen.push_back(slice(q, 1, row, row + 1));
-    q = concat(chosen, 1);
+    q = concat(chosen, 1).value();
     std::vector<int32_t> lengths;  // rows rise
     for (int64_t b = 0; b < inputs_.batches(); ++b) lengths.push_back(int32_t(inputs_.valid_of(rows, b)));
     mask.query_lengths = Tensor::from(lengths, {inputs_.batches()}).to(device);

@@ -44,9 +44,7 @@ class Workload {
     if (p.is_product()) {
       const Tensor x = normal({p.tokens(), p.features()}), weight = normal({p.feed_forward, p.features()}),
                    bias = normal({p.feed_forward}), dy = normal({p.tokens(), p.feed_forward});
-      forward_ = [=] {
-        return Variable(p.what == What::product ? linear(x, weight, bias) : matmul(dy, x, true, false));
-      };
+      forward_ = [=] { return p.what == What::product ? linear(x, weight, bias) : matmul(dy, x, true, false); };
       leaves_ = {Variable(x), Variable(weight), Variable(dy)};
       return;
     }
@@ -240,7 +238,7 @@ Ceilings measure_ceilings(const Place& place) {
       spent += seconds_of(Device::cpu, [&] { best = std::min(best, seconds_per_call(place.device, work)); });
     return best;
   };
-  Tensor result;
+  Variable result;
   Ceilings ceilings;
   // A square product is not the fastest on every machine, so it also tries a layer's products (one machine: 78 to 108
   // GFLOP/s).

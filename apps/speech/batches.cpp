@@ -6,8 +6,8 @@
 
 #include "apps/speech/decode.h"
 #include "apps/speech/features.h"
+#include "autograd/ops.h"
 #include "core/error.h"
-#include "core/ops.h"
 #include "nn/io/json.h"
 
 namespace cairn::speech {
@@ -81,7 +81,7 @@ std::vector<Sentence> join(const std::vector<Sentence>& sentences, int64_t count
       continue;
     }
     Sentence& whole = sequences.back();
-    whole.features = concat({whole.features, sentences[i].features}, 0);
+    whole.features = concat({whole.features, sentences[i].features}, 0).value();
     whole.labels.insert(whole.labels.end(), sentences[i].labels.begin(), sentences[i].labels.end());
     whole.alignment.clear();
   }

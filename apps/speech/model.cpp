@@ -26,12 +26,11 @@ std::vector<int> offsets_of(int64_t heads) {
   return offsets;
 }
 
+// The output is 0, and so are the gradients.
 struct NoAttention : Attention {
-  Variable operator()(const Variable& q, const Variable&, const Variable& v, const AttentionMask&,
+  Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask&,
                       const AttentionContext&) const override {
-    const Tensor &query = q.value(), &value = v.value();
-    return Variable(
-        Tensor::zeros({query.size(0), query.size(1), value.size(2), value.size(3)}, value.dtype(), value.device()));
+    return 0 * (sum(q + k, {3}, true) + v);
   }
   double flops(const AttentionWork&) const override { return 0; }
 };

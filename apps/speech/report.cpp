@@ -15,7 +15,7 @@
 #include "apps/common/report.h"
 #include "apps/speech/features.h"
 #include "apps/speech/train.h"
-#include "core/ops.h"
+#include "autograd/ops.h"
 
 namespace cairn::speech {
 namespace {
@@ -41,7 +41,7 @@ Example run_example(Model& model, const Sentence& sentence, const Settings& sett
   const auto run = [&] {
     const Tensor logits = model(batch, 0, {.generator = &generator}).value();
     example.answer = decode(argmax(logits).data<int32_t>(), batch.positions());
-    example.probabilities = softmax(logits);
+    example.probabilities = softmax(logits).value();
   };
   example.layers = observe_sequence(model.encoder.attentions(), batch.positions(), run);
   return example;

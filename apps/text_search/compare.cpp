@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "apps/text_search/files.h"
+#include "autograd/ops.h"
 #include "core/error.h"
-#include "core/ops.h"
 #include "nn/io/hash.h"
 #include "nn/io/json.h"
 
@@ -45,7 +45,7 @@ Sequences cut_sequences(const Sequences& texts, const WordPiece& tokenizer, int6
 std::vector<std::vector<Neighbor>> nearest_rows(const Tensor& a, const Tensor& b, int64_t k, bool same) {
   std::vector<std::vector<Neighbor>> result;
   for (int64_t i = 0; i < a.size(0); ++i) {
-    const Tensor cosines = matmul(a.slice(i, i + 1), b, false, true);
+    const Tensor cosines = matmul(a.slice(i, i + 1), b, false, true).value();
     std::vector<Neighbor> all;
     for (int64_t j = 0; j < b.size(0); ++j)
       if (!same || j != i) all.push_back({int32_t(j), cosines.data<float>()[j]});

@@ -1,33 +1,71 @@
-#include "autograd/ops.h"
+#include "core/kernels/gemm.h"
 
 #include <optional>
 
+#include "autograd/ops.h"
+#include "core/ops/checks.h"
+
 namespace cairn {
+
+static void run_gemm(const Gemm& g, const Tensor& a, const Tensor& b, const Tensor& bias, Tensor& c) {
+  CAIRN_RUN(
+      "matmul", a,
+      gemm<T>(stream, g, a.data<T>(), b.data<T>(), bias.defined() ? bias.data<T>() : nullptr, c.mutable_data<T>()));
+}
+
+// op(a) op(b)
+static Tensor product(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
+  expect("matmul", {{"the first operand", a, "*A I J"}, {"the second operand", b, "*B K L"}});
+  Gemm g;
+  g.transpose_a = transpose_a, g.transpose_b = transpose_b;
+  g.m = a.size(transpose_a ? -1 : -2), g.k = a.size(transpose_a ? -2 : -1), g.n = b.size(transpose_b ? -2 : -1);
+  check(b.size(transpose_b ? -1 : -2) == g.k, "matmul: ", a.shape(), transpose_a ? " transposed" : "", " and ",
+        b.shape(), transpose_b ? " transposed" : "", " do not match: inner sizes ", g.k, " and ",
+        b.size(transpose_b ? -1 : -2));
+  const Shape leading_a = a.shape().without(-1).without(-1), leading_b = b.shape().without(-1).without(-1);
+  check(leading_a == leading_b || a.rank() == 2 || b.rank() == 2, "matmul: leading axes of ", a.shape(), " and ",
+        b.shape(), " differ");
+  const Shape leading = a.rank() >= b.rank() ? leading_a : leading_b;
+  Tensor c(appended(appended(leading, g.m), g.n), a.dtype(), a.device());
+  g.batch = leading.elements();
+  g.share_a = a.rank() == 2;
+  g.share_b = b.rank() == 2;
+  if (g.share_b && !transpose_a) g.m *= g.batch, g.batch = 1;  // one tall product
+  run_gemm(g, a, b, {}, c);
+  return c;
+}
 
 // C = op(A) op(B):  d op(A) = dC op(B)^T,  d op(B) = op(A)^T dC; each has the layout of A or B. If the members of a
 // batch share an operand, the tape sums its gradient over them.
 Variable matmul(const Variable& a, const Variable& b, bool ta, bool tb) {
-  return record("matmul", matmul(a.value(), b.value(), ta, tb), {a, b},
+  return record("matmul", product(a.value(), b.value(), ta, tb), {a, b},
                 [a = SavedTensor(a.value()), b = SavedTensor(b.value()), ta, tb](const Tensor& g) -> Gradients {
-                  return {ta ? matmul(b(), g, tb, true) : matmul(g, b(), false, !tb),
-                          tb ? matmul(g, a(), true, ta) : matmul(a(), g, !ta, false)};
+                  return {ta ? product(b(), g, tb, true) : product(g, b(), false, !tb),
+                          tb ? product(g, a(), true, ta) : product(a(), g, !ta, false)};
                 });
 }
 
 // y = x W^T + b over rows:  dx = dy W,  dW = dy^T x,  db = the sum of dy over rows (by the tape).
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias, std::optional<Unary> activation) {
   // The activation's gradient needs the product. Otherwise the product's kernel computes it, without a pass of its own.
-  if (activation && recording()) return unary(*activation, linear(x, weight, bias));
-  const bool with_bias = bias.defined();
-  const auto gradient = [x = SavedTensor(x.value()), weight = SavedTensor(weight.value()), with_bias](const Tensor& g) {
-    const auto as_matrix = [](const Tensor& t) { return t.reshape({t.shape().without(-1).elements(), t.size(-1)}); };
-    const Tensor dy = as_matrix(g);
-    Gradients result{matmul(dy, weight()).reshape(x().shape()), matmul(dy, as_matrix(x()), true, false)};
-    if (with_bias) result.push_back(g);
-    return result;
-  };
-  const Tensor y = linear(x.value(), weight.value(), with_bias ? bias.value() : Tensor(), activation);
-  return with_bias ? record("linear", y, {x, weight, bias}, gradient) : record("linear", y, {x, weight}, gradient);
+  const bool recorded = recording() && (x.requires_grad() || weight.requires_grad() || bias.requires_grad());
+  if (activation && recorded) return unary(*activation, linear(x, weight, bias));
+  const Sizes s = expect(
+      "linear", {{"x", x.value(), "*R I"}, {"weight", weight.value(), "O I"}, optional({"bias", bias.value(), "O"})});
+  Tensor y(x.shape().with(-1, s['O']), x.dtype(), x.device());
+  Gemm g;
+  g.m = s['R'], g.n = s['O'], g.k = s['I'], g.transpose_b = true;
+  g.activation = activation;
+  run_gemm(g, x.value(), weight.value(), bias.value(), y);
+  return record("linear", y, {x, weight, bias},
+                [x = SavedTensor(x.value()), weight = SavedTensor(weight.value())](const Tensor& dy) -> Gradients {
+                  const auto as_matrix = [](const Tensor& t) {
+                    return t.reshape({t.shape().without(-1).elements(), t.size(-1)});
+                  };
+                  const Tensor rows = as_matrix(dy);
+                  return {product(rows, weight(), false, false).reshape(x().shape()),
+                          product(rows, as_matrix(x()), true, false), dy};
+                });
 }
 
 }  // namespace cairn

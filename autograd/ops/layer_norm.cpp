@@ -1,18 +1,31 @@
-#include <utility>
+#include "core/kernels/layer_norm.h"
 
 #include "autograd/ops.h"
+#include "core/ops/checks.h"
 
 namespace cairn {
 
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias, double epsilon) {
-  LayerNormResult saved = layer_norm(x.value(), weight.value(), bias.value(), epsilon);
-  const Tensor y = std::move(saved.y);  // the gradient does not need it
-  return record(
-      "layer_norm", y, {x, weight, bias},
-      [x = SavedTensor(x.value()), weight = SavedTensor(weight.value()), saved](const Tensor& g) -> Gradients {
-        auto [dx, dweight, dbias] = layer_norm_backward(x(), weight(), saved, g);
-        return {dx, dweight, dbias};
-      });
+  const Sizes s =
+      expect("layer_norm", {{"x", x.value(), "*R C"}, {"weight", weight.value(), "C"}, {"bias", bias.value(), "C"}});
+  const Rows size{s['R'], s['C']};
+  const DType sums = sums_of(x.value());
+  Tensor y = empty_like(x.value()), mean({size.rows}, sums, x.device()), rstd({size.rows}, sums, x.device());
+  CAIRN_RUN("layer_norm", y,
+            layer_norm_forward<T>(stream, size, epsilon, x.value().data<T>(), weight.value().data<T>(),
+                                  bias.value().data<T>(), y.mutable_data<T>(), mean.mutable_data<Accum<T>>(),
+                                  rstd.mutable_data<Accum<T>>()));
+  return record("layer_norm", y, {x, weight, bias},
+                [size, x = SavedTensor(x.value()), weight = SavedTensor(weight.value()), mean,
+                 rstd](const Tensor& g) -> Gradients {
+                  Tensor dx = empty_like(g), dweight = empty_like(weight()), dbias = empty_like(weight());
+                  CAIRN_RUN(
+                      "layer_norm", g,
+                      layer_norm_backward<T>(stream, size, x().data<T>(), weight().data<T>(), mean.data<Accum<T>>(),
+                                             rstd.data<Accum<T>>(), g.data<T>(), dx.mutable_data<T>(),
+                                             dweight.mutable_data<T>(), dbias.mutable_data<T>()));
+                  return {dx, dweight, dbias};
+                });
 }
 
 }  // namespace cairn

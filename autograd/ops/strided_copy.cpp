@@ -23,18 +23,20 @@ Variable slice(const Variable& x, int axis, int64_t begin, int64_t end) {
 }
 
 Variable concat(const std::vector<Variable>& parts, int axis) {
-  std::vector<Tensor> values;
-  for (const Variable& part : parts) values.push_back(part.value());
-  const Tensor y = concat(values, axis);
-  std::vector<int64_t> sizes;
-  for (const Variable& part : parts) sizes.push_back(part.size(axis));
-  return record("concat", y, parts, [axis, sizes](const Tensor& g) -> Gradients {
+  check(!parts.empty(), "concat: no tensors");
+  const Tensor& first = parts[0].value();
+  axis = first.shape().normalize(axis);
+  std::vector<int64_t> borders{0};
+  for (const Variable& part : parts) {
+    check(part.shape().rank() == first.rank() && part.shape().with(axis, 0) == first.shape().with(axis, 0),
+          "concat: ", part.shape(), " does not join ", first.shape(), " along axis ", axis);
+    borders.push_back(borders.back() + part.size(axis));
+  }
+  Tensor y(first.shape().with(axis, borders.back()), first.dtype(), first.device());
+  for (size_t i = 0; i < parts.size(); ++i) assign(y, axis, borders[i], parts[i].value());
+  return record("concat", y, parts, [axis, borders](const Tensor& g) -> Gradients {
     Gradients gradients;
-    int64_t at = 0;
-    for (const int64_t size : sizes) {
-      gradients.push_back(slice(g, axis, at, at + size));
-      at += size;
-    }
+    for (size_t i = 1; i < borders.size(); ++i) gradients.push_back(slice(g, axis, borders[i - 1], borders[i]));
     return gradients;
   });
 }

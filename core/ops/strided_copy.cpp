@@ -82,25 +82,6 @@ void assign(Tensor& y, int axis, int64_t begin, const Tensor& x) {
   copy_part("assign", x.shape(), x, 0, y, begin * steps_of(y.shape())[size_t(axis)]);
 }
 
-Tensor concat(const std::vector<Tensor>& tensors, int axis) {
-  check(!tensors.empty(), "concat: no tensors");
-  const Tensor& first = tensors[0];
-  axis = first.shape().normalize(axis);
-  int64_t size = 0;
-  for (const Tensor& x : tensors) {
-    check(x.rank() == first.rank() && x.shape().with(axis, 0) == first.shape().with(axis, 0), "concat: ", x.shape(),
-          " does not join ", first.shape(), " along axis ", axis);
-    size += x.size(axis);
-  }
-  Tensor y(first.shape().with(axis, size), first.dtype(), first.device());
-  int64_t at = 0;
-  for (const Tensor& x : tensors) {
-    assign(y, axis, at, x);
-    at += x.size(axis);
-  }
-  return y;
-}
-
 Tensor broadcast_to(const Tensor& x, const Shape& shape) {
   expect("broadcast_to", {of_type(x.dtype(), "x", x, "*R")});
   if (x.shape() == shape) return x;

@@ -6,9 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/attention_ops.h"
+#include "autograd/ops.h"
 #include "core/error.h"
-#include "core/ops.h"
 #include "core/timing.h"
 #include "cuda/ladder/ladder.h"
 

@@ -1,7 +1,7 @@
 // euclidean-C and i-euclidean-C: as clustered-C and i-clustered-C, but Lloyd's algorithm clusters the queries
 // themselves, not their sign hashes, under the Euclidean distance. (Reviewer 3 of the paper asks for this comparison.)
 // It starts from the first query of each of C groups of consecutive queries. Cost O(N C D) per iteration.
-#include "core/attention_ops.h"
+#include "autograd/ops.h"
 #include "nn/attention/lloyd.h"
 #include "nn/attention/query_groups.h"
 
@@ -12,7 +12,7 @@ namespace {
 Tensor first_of_groups(const Shape& shape, const Tensor& lengths, int64_t clusters, Device device) {
   const Tensor label = position_labels(shape, lengths, clusters, false, device).cast(DType::float32);
   const Tensor none = Tensor::full({}, -1, DType::float32, device);
-  const Tensor before = concat({broadcast_to(none, shape.with(2, 1)), slice(label, 2, 0, shape[2] - 1)}, 2);
+  const Tensor before = concat({broadcast_to(none, shape.with(2, 1)), slice(label, 2, 0, shape[2] - 1)}, 2).value();
   return where(compare(Compare::equal, label, before), none, label).cast(DType::int32);
 }
 

@@ -108,6 +108,16 @@ void Optimizer::check_parameter(size_t i) const {
                        optional({its_gradient.c_str(), parameters_[i].grad(), "*R"})});
 }
 
+// The first step finds what a model has not connected.
+void Optimizer::check_every_leaf() const {
+  if (const auto shape = leaf_without_optimizer())
+    throw Error(concat("optimizer: a leaf of shape ", *shape,
+                       " got a gradient, but no optimizer has it: does fields() of its module list it?"));
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    check(parameters_[i].grad().defined(), "optimizer: parameter ", i, " of shape ", parameters_[i].shape(),
+          " got no gradient: does the loss use it, or value() of something that depends on it?");
+}
+
 void Optimizer::step() {
   const trace::Span span("optimizer step", "module");
   bool any = false;
@@ -116,10 +126,8 @@ void Optimizer::step() {
     any = any || parameters_[i].grad().defined();
   }
   check(any, "optimizer: no parameter has a gradient; call backward() before step()");
-  if (std::exchange(is_first_step_, false))
-    if (const auto shape = leaf_without_optimizer())
-      throw Error(concat("optimizer: a leaf of shape ", *shape,
-                         " got a gradient, but no optimizer has it: does fields() ", "of its module list it?"));
+  if (is_first_step_) check_every_leaf();
+  is_first_step_ = false;
 
   visit_floating(first_value().dtype(), "optimizer", [this]<class T>(T) { send_list<T>(); });
   auto* state = static_cast<OptimizerState*>(state_.mutable_raw());

@@ -35,9 +35,10 @@ class Optimizer {
 
   // Changes the parameters by their gradients. On the CPU it ends with check_diverged(); on CUDA it does not wait for
   // the device, so call check_diverged() wherever the loss is read.
-  // Errors: no parameter has a gradient; a gradient's or a parameter's dtype, device or shape is no longer right; in
-  // the first step, a leaf has a gradient but no optimizer, because fields() of its module lacks it. (Clear the
-  // gradients of parameters that you do not train.)
+  // Errors: no parameter has a gradient; a gradient's or a parameter's dtype, device or shape is no longer right. In
+  // the first step also: a leaf has a gradient but no optimizer, because fields() of its module lacks it; a parameter
+  // has no gradient, because the loss does not use it, or uses value() of what depends on it. (Give an optimizer only
+  // what you train, and clear the gradients of other leaves.)
   void step();
   // Forgets the gradients of all parameters.
   void clear_gradients();
@@ -87,6 +88,7 @@ class Optimizer {
  private:
   // Error: its value or gradient is no longer of the right dtype, device or shape.
   void check_parameter(size_t i) const;
+  void check_every_leaf() const;
   template <class T>
   void send_list();
 

@@ -137,7 +137,7 @@ std::vector<Situation> every_situation() {
 // Positions of x [B, N, H, D] or of labels [B, H, N] in another order.
 Tensor reordered(const Tensor& x) {
   const int axis = x.rank() == 4 ? 1 : 2;
-  return concat({slice(x, axis, 12, x.size(axis)), slice(x, axis, 5, 12), slice(x, axis, 0, 5)}, axis);
+  return concat({slice(x, axis, 12, x.size(axis)), slice(x, axis, 5, 12), slice(x, axis, 0, 5)}, axis).value();
 }
 
 }  // namespace

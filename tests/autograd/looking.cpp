@@ -61,6 +61,11 @@ TEST_CASE("the first operation with a result that is not finite is named, with m
         "linear, after second.bias: element [0, 1] is NaN in the result [2, 3]; its input 2 [3] was not finite: "
         "element [1] is NaN");
   }
+  SECTION("but not on the way to a gradient") {
+    const Variable w(Tensor::full({}, 1), true);
+    const auto gradient = [](const Tensor& g) -> Gradients { return {(1 / (g * 1e30 * 1e30)).value()}; };
+    CHECK_NOTHROW(backward(record("own", w.value(), {w}, gradient)));
+  }
   SECTION("in the backward pass") {
     const Variable root = sqrt(model.first(x) * Variable(Tensor::zeros({})));  // its gradient at 0 is infinite
     CHECK_ERROR(backward(sum(root)),
@@ -82,5 +87,21 @@ TEST_CASE("a parameter missing from fields() is an error in the first step", "[o
   // Two optimizers share the parameters.
   Sgd other(parameters(model.second), 0.1);
   optimizer.step();
+  other.step();
+}
+
+TEST_CASE("a parameter that no gradient reaches is an error in the first step", "[optim]") {
+  struct Cut : Two {
+    using Two::Two;
+    Variable operator()(const Variable& x) const { return second(first(x).value()); }
+  };
+  Generator generator(1);
+  Cut model(generator);
+  Sgd optimizer(parameters(model), 0.1);
+  const Variable x(Tensor::full({2, 3}, 1));
+  backward(sum(model(x)));
+  CHECK_ERROR(optimizer.step(), "optimizer: parameter 0 of shape [3");
+  // What is not trained is left out.
+  Sgd other(parameters(model.second), 0.1);
   other.step();
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "nn/io/file.h"
@@ -306,13 +307,24 @@ TEST_CASE("an undefined gradient stands for zeros", "[tape]") {
   CHECK_FALSE(y.grad().defined());
 }
 
-TEST_CASE("an operation that returns too few gradients or a wrong shape is an error", "[tape]") {
+TEST_CASE("an input that was not given has no gradient", "[tape]") {
+  const Variable x = leaf({1}, {1}), none;
+  const Variable y = record("with", x.value(), {none, x}, [](const Tensor& g) -> Gradients { return {g, g}; });
+  CHECK(graph_to_string(y) == "#1 with [1] <- none, leaf [1]\n");
+  backward(y);
+  CHECK(gradient(x) == std::vector<double>{1});
+}
+
+TEST_CASE("an operation that returns too few gradients or a wrong one is an error", "[tape]") {
   const Variable x = leaf({1}, {1});
   CHECK_ERROR(backward(record("short", x.value(), {x, x}, [](const Tensor& g) -> Gradients { return {g}; })),
               "backward: short gave 1 gradients for 2 inputs");
   CHECK_THROWS_AS(backward(record("wrong", x.value(), {leaf({1, 2}, {2})},
                                   [](const Tensor&) -> Gradients { return {Tensor::zeros({3}, DType::float64)}; })),
                   Error);
+  for (const Tensor& other : {Tensor({1}), elsewhere({0}, DType::float64)})
+    CHECK_ERROR(backward(record("other", x.value(), {x}, [&](const Tensor&) -> Gradients { return {other}; })),
+                "backward: other gave a gradient in " + std::string(name(other.dtype())));
 }
 
 TEST_CASE("a chain of 100,000 operations does not overflow the stack, forward, backward or when freed", "[tape]") {
@@ -406,10 +418,13 @@ TEST_CASE("autograd/TAPE.md shows the graph and the gradients of its loss", "[ta
 }
 
 TEST_CASE("a variable needs a value, and a floating-point value for a gradient", "[tape]") {
-  CHECK_ERROR(Variable(Tensor()), "variable: its tensor was never given a value");
+  CHECK_ERROR(Variable(Tensor(), true), "variable: its tensor was never given a value");
   CHECK_ERROR(Variable(Tensor({2}, DType::int32), true), "variable: a int32 tensor cannot require a gradient");
   CHECK_FALSE(Variable().defined());
-  CHECK_ERROR(Variable().value(), "variable: this variable was never given a value");
+  CHECK_FALSE(Variable(Tensor()).defined());
+  CHECK_FALSE(Variable().value().defined());
+  static_assert(std::is_same_v<decltype(Variable().value()), Tensor>);  // no reference into what a temporary holds
+  CHECK_ERROR(Variable().shape(), "variable: this variable was never given a value");
   const Variable x = leaf({1}, {1}), copy = x;
   backward(square(x));
   CHECK(copy.grad().defined());  // copies are the same variable

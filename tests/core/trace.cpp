@@ -5,7 +5,7 @@
 #include <memory>
 #include <thread>
 
-#include "core/ops.h"
+#include "autograd/ops.h"
 #include "tests/catch.h"
 
 using namespace cairn;  // NOLINT: tests only

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/ops.h"
+#include "autograd/ops.h"
 #include "core/trace.h"
 #include "nn/io/file.h"
 #include "tests/apps/process.h"
@@ -16,12 +16,12 @@ using Json = nlohmann::ordered_json;
 
 TEST_CASE("each operation is timed by its name and waited for", "[gpu]") {
   const Tensor x = Tensor::full({30, 40}, 1, DType::float32, Device::cuda);
-  Tensor y;
+  Variable y;
   const auto seconds = operation_seconds(Device::cuda, [&] { y = matmul(softmax(softmax(x)), x.reshape({40, 30})); });
   REQUIRE(seconds.size() == 2);
   CHECK(seconds.at("softmax") > 0);
   CHECK(seconds.at("matmul") > 0);
-  CHECK(y.to_vector<float>().size() == 900);
+  CHECK(y.value().to_vector<float>().size() == 900);
 
   // An error also ends the recording.
   CHECK_THROWS_AS(operation_seconds(Device::cuda, [&] { throw UsageError("no"); }), UsageError);

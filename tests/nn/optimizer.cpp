@@ -194,8 +194,10 @@ static Parameters large_parameters() {
           parameter(random_tensor({0, 3}, DType::float32, 3)), parameter(random_tensor({16384}, DType::float32, 4)),
           parameter(random_tensor({5}, DType::float32, 5))};
 }
-static void give_random(const Parameters& parameters, uint64_t seed) {
-  for (size_t i = 0; i + 1 < parameters.size(); ++i) {
+// The last parameter has a gradient only where an optimizer takes its first step.
+static void give_random(const Parameters& parameters, uint64_t seed, bool first_step) {
+  parameters.back().state().grad = Tensor();
+  for (size_t i = 0; i + (first_step ? 0 : 1) < parameters.size(); ++i) {
     Variable x = parameters[i];
     x.mutable_grad() = random_tensor(x.shape(), DType::float32, 100 * seed + i);
   }
@@ -210,9 +212,13 @@ TEST_CASE("every element of every parameter takes part once", "[optimizer]") {
       parameters.back().mutable_grad() = arange(n, Device::cpu);
       squares += double(n) * double(n - 1) * double(2 * n - 1) / 6;
     }
-    const Variable idle = parameter({5});
+    Variable idle = parameter({5});
     parameters.push_back(idle);
-    Sgd optimizer(parameters, 0.5);
+    give(idle, {1});
+    Sgd optimizer(parameters, 0);
+    optimizer.step();
+    idle.clear_grad();
+    optimizer.set_learning_rate(0.5);
     optimizer.step();
     CHECK(optimizer.state().gradient_norm == Approx(std::sqrt(squares)).epsilon(tolerance::float64));
     CHECK(idle.value().item() == 5);
@@ -252,7 +258,7 @@ TEST_CASE("any number of threads gives the same bits", "[optimizer]") {
       const auto optimizer = kind.of(parameters);
       optimizer->set_max_gradient_norm(10);
       for (uint64_t step = 0; step < 8; ++step) {
-        give_random(parameters, step);
+        give_random(parameters, step, step == 0);
         optimizer->step();
       }
       return numbers(*optimizer);
@@ -265,7 +271,7 @@ TEST_CASE("an optimizer continues from its state and moments bit for bit", "[opt
     const auto optimizer = kind.of(parameters);
     const auto steps = [](Optimizer& o, uint64_t begin, uint64_t end) {
       for (uint64_t step = begin; step < end; ++step) {
-        give_random(o.parameters(), step);
+        give_random(o.parameters(), step, step == begin);
         o.step();
       }
     };
@@ -367,6 +373,8 @@ TEST_CASE("optimizers refuse bad parameters and gradients", "[optimizer]") {
   CHECK_THROWS_WITH(optimizer.step(),
                     ContainsSubstring("the gradient of parameter 1 is float64, parameter 0 is float32"));
   y.clear_grad();
+  give(x, {1, 1});
+  CHECK_THROWS_WITH(optimizer.step(), ContainsSubstring("parameter 1 of shape [1] got no gradient"));
   x.mutable_value() = Tensor::zeros({3});
   give(x, {1, 1, 1});
   CHECK_THROWS_WITH(optimizer.step(), ContainsSubstring("expected parameter 0 of shape [2], got [3]"));
@@ -379,7 +387,7 @@ namespace {
 
 // Values, moments and state after each of three steps, of which the second is skipped and the third is clipped. (Adam
 // and R-Adam skip a square that overflows, SGD an infinite one.) The count starts at `taken`. Parameter 2 gets no
-// gradient in the first step.
+// gradient in the third step.
 Tensors steps(Device device, DType dtype, bool rounded, const Kind& kind, int64_t taken,
               const std::vector<int64_t>& sizes) {
   const auto place = [=](const Tensor& x) { return (rounded ? x.cast(DType::bfloat16) : x).cast(dtype).to(device); };
@@ -398,7 +406,7 @@ Tensors steps(Device device, DType dtype, bool rounded, const Kind& kind, int64_
   Tensors results;
   for (uint64_t step = 0; step < 3; ++step) {
     for (size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i].mutable_grad() = step == 0 && i == 2 ? Tensor() : drawn(parameters[i].shape(), 10 * i + step);
+      parameters[i].mutable_grad() = step == 2 && i == 2 ? Tensor() : drawn(parameters[i].shape(), 10 * i + step);
       if (step == 1 && i == 1) parameters[i].mutable_grad() = place(Tensor::full(parameters[i].shape(), INFINITY));
     }
     optimizer->set_max_gradient_norm(step == 2 ? 2 : 0);

@@ -28,7 +28,7 @@ Tensors placed(const Tensors& operands, DType dtype, Device device, bool rounded
 
 Variables variables_of(const Tensors& operands) {
   Variables result;
-  for (const Tensor& x : operands) result.emplace_back(x, is_floating(x.dtype()));
+  for (const Tensor& x : operands) result.emplace_back(x, x.defined() && is_floating(x.dtype()));
   return result;
 }
 

@@ -149,7 +149,7 @@ OPERATION("broadcast_to") {
 }
 
 TEST_CASE("tensors of every type are put in order alike", "[strided_copy]") {
-  const auto reordered = [](const Tensor& x) { return permute(slice(concat({x, x}, 1), 1, 3, 8), {2, 1, 0}); };
+  const auto reordered = [](const Tensor& x) { return permute(slice(concat({x, x}, 1), 1, 3, 8), {2, 1, 0}).value(); };
   const Tensor expected = reordered(counted({3, 4, 5}, DType::float64));
   for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::int32, DType::int64, DType::uint64,
                             DType::uint8, DType::boolean})
