@@ -30,6 +30,13 @@
 #define CAIRN_GPU_TYPES(kernel)                   \
   template decltype(kernel<float>) kernel<float>; \
   template decltype(kernel<bfloat16>) kernel<bfloat16>;
+// The same, and for int32: kernels that CAIRN_RUN_NUMBERS calls.
+#define CAIRN_CPU_NUMBERS(kernel) \
+  CAIRN_CPU_TYPES(kernel)         \
+  template decltype(kernel<int32_t>) kernel<int32_t>;
+#define CAIRN_GPU_NUMBERS(kernel) \
+  CAIRN_GPU_TYPES(kernel)         \
+  template decltype(kernel<int32_t>) kernel<int32_t>;
 
 namespace cairn {
 
@@ -52,6 +59,12 @@ auto visit_floating(DType dtype, const char* operation, F&& f) {
     case DType::bfloat16: return f(bfloat16{});
     default: throw Error(concat(operation, ": expected a floating tensor, got ", name(dtype)));
   }
+}
+
+// The same, and for int32.
+template <class F>
+auto visit_numbers(DType dtype, const char* operation, F&& f) {
+  return dtype == DType::int32 ? f(int32_t{}) : visit_floating(dtype, operation, f);
 }
 
 // Calls f with a value of the C++ type of any dtype.
@@ -95,20 +108,23 @@ auto visit(DType dtype, F&& f) {
   else                                        \
     ::cairn::not_computed_in(operation, ::cairn::dtype_of<T>, ::cairn::Device::cpu)
 
-// Calls a kernel of element type T on the device of the tensor x; a trace shows x's shape.
-#define CAIRN_DISPATCH(operation, T, x, ...)                                 \
-  do {                                                                       \
-    const ::cairn::trace::Span cairn_span(operation, "kernel", (x).shape()); \
-    if ((x).device() == ::cairn::Device::cuda) {                             \
-      CAIRN_DISPATCH_CUDA(operation, T, __VA_ARGS__);                        \
-    } else {                                                                 \
-      CAIRN_DISPATCH_CPU(operation, T, __VA_ARGS__);                         \
-    }                                                                        \
-  } while (false)
+// A function that calls a kernel of element type T on the device of the tensor x; a trace shows x's shape.
+#define CAIRN_KERNEL_CALL(operation, x, ...)                                    \
+  [&]<class T>(T) {                                                             \
+    [[maybe_unused]] const auto stream = ::cairn::current_stream((x).device()); \
+    const ::cairn::trace::Span cairn_span(operation, "kernel", (x).shape());    \
+    if ((x).device() == ::cairn::Device::cuda) {                                \
+      CAIRN_DISPATCH_CUDA(operation, T, __VA_ARGS__);                           \
+    } else {                                                                    \
+      CAIRN_DISPATCH_CPU(operation, T, __VA_ARGS__);                            \
+    }                                                                           \
+  }
 
 // Calls a kernel on the device of the tensor x. The call can use `T`, the floating element type of x, and `stream`.
-#define CAIRN_RUN(operation, x, ...)                                            \
-  ::cairn::visit_floating((x).dtype(), operation, [&]<class T>(T) {             \
-    [[maybe_unused]] const auto stream = ::cairn::current_stream((x).device()); \
-    CAIRN_DISPATCH(operation, T, x, __VA_ARGS__);                               \
-  })
+#define CAIRN_RUN(operation, x, ...) \
+  ::cairn::visit_floating((x).dtype(), operation, CAIRN_KERNEL_CALL(operation, x, __VA_ARGS__))
+// The same where T may also be int32_t.
+#define CAIRN_RUN_NUMBERS(operation, x, ...) \
+  ::cairn::visit_numbers((x).dtype(), operation, CAIRN_KERNEL_CALL(operation, x, __VA_ARGS__))
+// The same for a kernel without an element type.
+#define CAIRN_CALL(operation, x, ...) CAIRN_KERNEL_CALL(operation, x, __VA_ARGS__)(int32_t{})

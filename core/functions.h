@@ -72,6 +72,9 @@ inline constexpr const char* unary_names[] = {CAIRN_UNARY(CAIRN_TEXT)};
 inline constexpr const char* binary_names[] = {CAIRN_BINARY(CAIRN_TEXT)};
 inline constexpr const char* comparison_names[] = {CAIRN_COMPARISON(CAIRN_TEXT)};
 #undef CAIRN_TEXT
+// int32 has these; the other functions are of floating numbers alone.
+constexpr bool takes_int32(Binary op) { return op <= Binary::multiply || op == Binary::maximum; }
+
 constexpr const char* name(Unary op) { return unary_names[int(op)]; }
 constexpr const char* name(Binary op) { return binary_names[int(op)]; }
 constexpr const char* name(Compare op) { return comparison_names[int(op)]; }

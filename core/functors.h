@@ -124,7 +124,11 @@ CAIRN_HD T derivative(T x) {
 template <Binary op, class T>
 CAIRN_HD T apply(T a, T b) {
   using Op = Binary;
-  CAIRN_BINARY(CAIRN_FORMULA)
+  if constexpr (std::is_floating_point_v<T> || takes_int32(op)) {
+    CAIRN_BINARY(CAIRN_FORMULA)
+  } else {
+    return 0;  // the operation refuses int32
+  }
 }
 template <Binary op, int operand, class T>
 CAIRN_HD T derivative(T a, T b) {

@@ -81,9 +81,8 @@ Tensor ctc_loss_backward(const Tensor& logits, const Tensor& targets, const Tens
                          const Tensor& target_lengths, int blank, const CtcLoss& saved, const Tensor& dloss);
 
 // The index of the largest element along the last axis, int32 [...]; the first of equal ones; a NaN is the largest.
-// With lengths int32 [B] and x [B, ..., N, C], C <= 2^24: -1 for positions i >= lengths[b] of N. Error: the axis is
-// empty or too long.
-Tensor argmax(const Tensor& x, const Tensor& lengths = {});
+// Error: the axis is empty or too long.
+Tensor argmax(const Tensor& x);
 // One column of each row of x [..., C], columns int32 [...] -> [...]; column -1 gives 0. Error (on the CPU): column
 // outside [-1, C).
 Tensor gather_columns(const Tensor& x, const Tensor& columns);

@@ -1,6 +1,7 @@
 // Functions of single elements, with broadcasting, and conversions between element types.
 //
-// Arithmetic is that of core/functors.h in float32; T is float32 or bfloat16. Conversions go between all types.
+// Arithmetic is that of core/functors.h, in float32 for float32 and bfloat16, else in int32. Conversions go between all
+// types.
 //
 // Launch.
 //   map            a thread takes packs of four elements (two where they have 8 bytes), a grid's stride apart. The grid
@@ -97,7 +98,7 @@ template <Binary op>
 struct Operator {
   template <class T>
   __device__ T operator()(T a, T b) const {
-    return T(apply<op>(float(a), float(b)));
+    return T(apply<op>(Accum<T>(a), Accum<T>(b)));
   }
 };
 template <Binary op, int operand>
@@ -111,7 +112,7 @@ template <Compare op>
 struct Comparator {
   template <class T>
   __device__ bool operator()(T a, T b) const {
-    return apply<op>(float(a), float(b));
+    return apply<op>(Accum<T>(a), Accum<T>(b));
   }
 };
 struct Choose {
@@ -120,12 +121,10 @@ struct Choose {
     return condition ? a : b;
   }
 };
+template <class T>
 struct Affine {
-  float factor, offset;
-  template <class T>
-  __device__ T operator()(T x) const {
-    return T(factor * float(x) + offset);
-  }
+  Accum<T> factor, offset;
+  __device__ T operator()(T x) const { return T(factor * Accum<T>(x) + offset); }
 };
 template <class T>
 struct Same {
@@ -180,7 +179,7 @@ void where(Stream stream, const Strides& strides, const bool* condition, const T
 
 template <class T>
 void affine(Stream stream, int64_t n, double alpha, double beta, const T* x, T* y) {
-  run_map(stream, Affine{float(alpha), float(beta)}, n, y, x);
+  run_map(stream, Affine<T>{Accum<T>(alpha), Accum<T>(beta)}, n, y, x);
 }
 
 void fill(Stream stream, int64_t n, double value, DType dtype, void* y) {
@@ -196,10 +195,10 @@ void cast(Stream stream, int64_t n, DType from, const void* x, DType to, void* y
 
 CAIRN_GPU_TYPES(unary)
 CAIRN_GPU_TYPES(unary_backward)
-CAIRN_GPU_TYPES(binary)
+CAIRN_GPU_NUMBERS(binary)
 CAIRN_GPU_TYPES(binary_backward)
-CAIRN_GPU_TYPES(compare)
-CAIRN_GPU_TYPES(where)
-CAIRN_GPU_TYPES(affine)
+CAIRN_GPU_NUMBERS(compare)
+CAIRN_GPU_NUMBERS(where)
+CAIRN_GPU_NUMBERS(affine)
 
 }  // namespace cairn::gpu

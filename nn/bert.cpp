@@ -40,7 +40,7 @@ Variable Bert::operator()(const Tensor& tokens, const Tensor& lengths, const Con
   const int64_t n = tokens.size(1);
   check<UsageError>(n <= options.positions, "bert: a sequence of ", n, " tokens; the model has ", options.positions,
                     " positions");
-  const Variable position = positions(arange(n, tokens.device()).cast(DType::int32));
+  const Variable position = positions(arange(n, tokens.device()));
   const Variable type = types(Tensor::zeros({1}, DType::int32, tokens.device()));
   const Variable x = norm(cast(words(tokens) + (position + type), activation_dtype));
   return encoder(x, AttentionMask::padded(lengths), context);

@@ -82,7 +82,7 @@ void Runner::run() {
 Tensor Runner::weights(const std::vector<int64_t>& rows) const {
   const auto R = int64_t(rows.size());
   const Device device = options_.compute.device;
-  Tensor positions = Tensor::from(std::vector<float>(rows.begin(), rows.end()), {R}).to(device);
+  Tensor positions = Tensor::from(std::vector<int32_t>(rows.begin(), rows.end()), {R}).to(device);
   Tensor q = q_.value();
   AttentionMask mask = mask_;
   const bool full = parse_attention(attention_->spec()).variant->name == std::string("full");

@@ -121,10 +121,10 @@ void cast(Stream, int64_t n, DType from, const void* x, DType to, void* y) {
 
 CAIRN_CPU_TYPES(unary)
 CAIRN_CPU_TYPES(unary_backward)
-CAIRN_CPU_TYPES(binary)
+CAIRN_CPU_NUMBERS(binary)
 CAIRN_CPU_TYPES(binary_backward)
-CAIRN_CPU_TYPES(compare)
-CAIRN_CPU_TYPES(where)
-CAIRN_CPU_TYPES(affine)
+CAIRN_CPU_NUMBERS(compare)
+CAIRN_CPU_NUMBERS(where)
+CAIRN_CPU_NUMBERS(affine)
 
 }  // namespace cairn::cpu

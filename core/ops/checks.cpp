@@ -71,7 +71,8 @@ Sizes expect(const char* operation, std::initializer_list<Operand> operands, Siz
       check(x.dtype() == *operand.dtype, operation, ": expected ", name_, " to be ", name(*operand.dtype), ", got ",
             name(x.dtype()));
     } else if (!known.floating_) {
-      check(is_floating(x.dtype()), operation, ": ", name_, " must be floating, got ", name(x.dtype()));
+      check(is_floating(x.dtype()) || (operand.or_int32 && x.dtype() == DType::int32), operation, ": ", name_,
+            " must be floating", operand.or_int32 ? " or int32" : "", ", got ", name(x.dtype()));
       known.floating_ = name_, known.dtype_ = x.dtype();
     } else {
       check(x.dtype() == known.dtype_, operation, ": ", name_, " is ", name(x.dtype()), ", ", known.floating_, " is ",

@@ -14,19 +14,24 @@ namespace cairn {
 inline DType sums_of(const Tensor& x) { return x.dtype() == DType::bfloat16 ? DType::float32 : x.dtype(); }
 
 // An operand of an operation, and its requirements: this shape (see expect(); null: any), the device of the first
-// operand, and the dtype of the first operand without `dtype`, which must be floating.
+// operand, and the dtype of the first operand without `dtype`, which must be floating (or a number, see number()).
 struct Operand {
   const char* name;  // in messages
   const Tensor& tensor;
   const char* shape;
   std::optional<DType> dtype{};  // this dtype instead
   bool optional = false;         // may be undefined
+  bool or_int32 = false;         // floating or int32
 };
 inline Operand of_type(DType dtype, const char* name, const Tensor& tensor, const char* shape) {
   return {name, tensor, shape, dtype};
 }
 inline Operand optional(Operand operand) {
   operand.optional = true;
+  return operand;
+}
+inline Operand number(Operand operand) {
+  operand.or_int32 = true;
   return operand;
 }
 

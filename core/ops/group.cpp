@@ -1,7 +1,7 @@
 #include "core/attention_ops.h"
 
-#include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 #include "core/dispatch.h"
 #include "core/ops/attention_checks.h"
@@ -24,9 +24,9 @@ Groups group(const Tensor& labels, int64_t clusters) {
   groups.permutation_ = Tensor(labels.shape(), DType::int32, labels.device());
   groups.offsets_ = Tensor(labels.shape().with(-1, clusters + 1), DType::int32, labels.device());
   groups.clusters_ = clusters;
-  CAIRN_DISPATCH("group", int32_t, labels,
-                 group(current_stream(labels.device()), group_size(groups), labels.data<int32_t>(),
-                       groups.permutation_.mutable_data<int32_t>(), groups.offsets_.mutable_data<int32_t>()));
+  CAIRN_CALL("group", labels,
+             group(stream, group_size(groups), labels.data<int32_t>(), groups.permutation_.mutable_data<int32_t>(),
+                   groups.offsets_.mutable_data<int32_t>()));
   groups.version_ = groups.version();
   return groups;
 }
@@ -38,22 +38,23 @@ Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t cluste
   expect("position_labels",
          {of_type(DType::int32, "labels", labels, "B H N"), optional(of_type(DType::int32, "lengths", lengths, "B"))});
   check_values("position_labels", "lengths", lengths, 0, shape[2]);
-  CAIRN_DISPATCH(
-      "position_labels", int32_t, labels,
-      position_labels(current_stream(device),
-                      unless_empty(GroupSize{shape[0], shape[1], shape[2], clusters}, labels.elements()),
+  CAIRN_CALL(
+      "position_labels", labels,
+      position_labels(stream, unless_empty(GroupSize{shape[0], shape[1], shape[2], clusters}, labels.elements()),
                       lengths.defined() ? lengths.data<int32_t>() : nullptr, shift, labels.mutable_data<int32_t>()));
   return labels;
 }
 
 Tensor arange(int64_t n, Device device) {
-  return position_labels({1, 1, n}, {}, std::max<int64_t>(1, n), false, device).cast(DType::float32).reshape({n});
+  Tensor numbers({n}, DType::int32);
+  std::iota(numbers.mutable_data<int32_t>(), numbers.mutable_data<int32_t>() + n, 0);
+  return numbers.to(device);
 }
 
 Tensor within(const Tensor& lengths, int64_t n) {
   const Sizes s = expect("within", {of_type(DType::int32, "lengths", lengths, "B")});
   check_values("within", "lengths", lengths, 0, n);
-  return compare(Compare::less, arange(n, lengths.device()), lengths.cast(DType::float32).reshape({s['B'], 1}));
+  return compare(Compare::less, arange(n, lengths.device()), lengths.reshape({s['B'], 1}));
 }
 
 }  // namespace cairn

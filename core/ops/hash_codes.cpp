@@ -16,9 +16,8 @@ Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, Draw draw, D
   check<UsageError>(columns >= 1, "random_rotations: columns = ", columns, ", expected at least 1");
   Tensor rotations({rounds, columns, D}, DType::float32, device);
   if (D == 0) return rotations;
-  CAIRN_DISPATCH(
-      "random_rotations", float, rotations,
-      random_rotations(current_stream(device), rounds, columns, D, draw.for_kernel(), rotations.mutable_data<float>()));
+  CAIRN_CALL("random_rotations", rotations,
+             random_rotations(stream, rounds, columns, D, draw.for_kernel(), rotations.mutable_data<float>()));
   return rotations;
 }
 

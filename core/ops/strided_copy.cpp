@@ -14,10 +14,10 @@ namespace {
 
 // Copies x, from element `from` on, to y, from element `to` on.
 void copy(const char* operation, const Strides& strides, const Tensor& x, int64_t from, Tensor& y, int64_t to) {
-  const auto run = [&]<class T>(T) {
-    const T* source = static_cast<const T*>(x.raw()) + from;
-    T* target = static_cast<T*>(y.mutable_raw()) + to;
-    CAIRN_DISPATCH(operation, T, x, strided_copy(current_stream(x.device()), strides, source, target));
+  const auto run = [&]<class Word>(Word) {
+    const Word* source = static_cast<const Word*>(x.raw()) + from;
+    Word* target = static_cast<Word*>(y.mutable_raw()) + to;
+    CAIRN_CALL(operation, x, strided_copy(stream, strides, source, target));
   };
   switch (size_of(x.dtype())) {
     case 1: return run(uint8_t{});

@@ -10,10 +10,10 @@ namespace {
 
 // Labels int32 [B, H, N]: the first query of each group of consecutive queries has the group's number, all others -1.
 Tensor first_of_groups(const Shape& shape, const Tensor& lengths, int64_t clusters, Device device) {
-  const Tensor label = position_labels(shape, lengths, clusters, false, device).cast(DType::float32);
-  const Tensor none = Tensor::full({}, -1, DType::float32, device);
+  const Tensor label = position_labels(shape, lengths, clusters, false, device);
+  const Tensor none = Tensor::full({}, -1, DType::int32, device);
   const Tensor before = concat({broadcast_to(none, shape.with(2, 1)), slice(label, 2, 0, shape[2] - 1)}, 2).value();
-  return where(compare(Compare::equal, label, before), none, label).cast(DType::int32);
+  return where(compare(Compare::equal, label, before), none, label);
 }
 
 Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters, int iterations) {

@@ -22,10 +22,8 @@ Tensor metric_of(const Tensor& k, const Tensor& lengths) {
 // Labels [B, H, N]: `before` in batch elements whose length [B] is at most `most`, else `after`.
 Tensor keep_up_to(int64_t most, const Tensor& lengths, const Tensor& before, const Tensor& after) {
   if (!lengths.defined()) return after;
-  const auto floats = [](const Tensor& x) { return x.cast(DType::float32); };  // `where` takes no integers
-  const Tensor limit = Tensor::full({}, double(most), DType::float32, lengths.device());
-  const Tensor short_ones = compare(Compare::less_equal, floats(lengths).reshape({lengths.size(0), 1, 1}), limit);
-  return where(short_ones, floats(before), floats(after)).cast(DType::int32);
+  const Tensor limit = Tensor::full({}, double(most), DType::int32, lengths.device());
+  return where(compare(Compare::less_equal, lengths.reshape({lengths.size(0), 1, 1}), limit), before, after);
 }
 
 // With A the metric and m_c the mean of cluster c, row c is (A m_c, -m_c . A m_c / 2). Its product with (q, 1) is the
@@ -34,7 +32,7 @@ Variable rows_of(const Variable& means, const Tensor& metric, const Groups& grou
   const int64_t C = groups.clusters();
   const Variable seen = metric.defined() ? matmul(means, Variable(metric)) : means;
   const Variable shift = -0.5 * sum(means * seen, {3}, true);
-  const Tensor ends = groups.offsets().cast(DType::float32);  // [B, H, C + 1]
+  const Tensor& ends = groups.offsets();  // [B, H, C + 1]
   const Tensor empty = compare(Compare::equal, slice(ends, 2, 0, C), slice(ends, 2, 1, C + 1)).reshape(shift.shape());
   return concat({seen, where(empty, constant(-INFINITY, {}, shift), shift)}, 3);
 }
@@ -44,10 +42,14 @@ Variable rows_of(const Variable& means, const Tensor& metric, const Groups& grou
 Tensor lloyd(const Tensor& q, const Tensor& lengths, Tensor labels, int64_t clusters, int steps, const Tensor& metric) {
   const Variable wide = widened(q);
   const Variable with_ones = concat({heads_first(wide), constant(1, {q.size(0), q.size(2), q.size(1), 1}, wide)}, 3);
+  Tensor inside;
+  if (lengths.defined()) inside = within(lengths, q.size(1)).reshape({q.size(0), 1, q.size(1)});
+  const Tensor none = Tensor::full({}, -1, DType::int32, q.device());
   for (int step = 0; step < steps; ++step) {
     const Groups groups = group(labels, clusters);
     const Variable means = heads_first(segment_mean(wide, groups));
-    labels = argmax(matmul(with_ones, rows_of(means, metric, groups), false, true).value(), lengths);
+    labels = argmax(matmul(with_ones, rows_of(means, metric, groups), false, true).value());
+    if (lengths.defined()) labels = where(inside, labels, none);
   }
   return labels;
 }

@@ -130,12 +130,19 @@ OPERATION("with a number") {
   };
   op.gradients_round_once = false;  // a sum of rounded numbers
   for (const Shape& shape : {Shape{}, Shape{0}, Shape{1031}}) op.add(shape);
-  op.refuses({Tensor({2, 3}, DType::int32)}, "affine: x must be floating, got int32");
+  op.refuses({Tensor({2, 3}, DType::int32)}, "affine: 0.25 x + 0 for int32 x, expected whole numbers");
+  op.refuses({Tensor({2, 3}, DType::boolean)}, "affine: x must be floating or int32, got bool");
+}
+
+// Sums of these numbers need more digits than float32 has.
+static void of_int32(Operation& op) {
+  op.add("of int32", {integers({7, 1}, (1 << 24) - 9, (1 << 24) + 9), integers({9}, -50, 50, 2)}).gradient = false;
 }
 
 OPERATION("add") {
   table(
       op, operator+, [](double a, double b) { return a + b; }, -2, 2);
+  of_int32(op);
   op.backward_reads = {};
   op.refuses({Tensor({2, 3}), Tensor({2, 2})},
              "add: shapes [2, 3] and [2, 2] do not broadcast: sizes 3 and 2 of axis 1 differ and neither is 1");
@@ -144,6 +151,7 @@ OPERATION("add") {
 OPERATION("subtract") {
   table(
       op, operator-, [](double a, double b) { return a - b; }, -2, 2);
+  of_int32(op);
   op.backward_reads = {};
   op.refuses({Tensor({2, 3}), Tensor({2, 3}, DType::float64)},
              "subtract: the second operand is float64, the first operand is float32");
@@ -151,12 +159,15 @@ OPERATION("subtract") {
 OPERATION("multiply") {
   table(
       op, operator*, [](double a, double b) { return a * b; }, -2, 2);
-  op.refuses({Tensor({2, 3}, DType::int32), Tensor({2, 3}, DType::int32)},
-             "multiply: the first operand must be floating, got int32");
+  of_int32(op);
+  op.refuses({Tensor({2, 3}, DType::uint8), Tensor({2, 3}, DType::uint8)},
+             "multiply: the first operand must be floating or int32, got uint8");
 }
 OPERATION("divide") {
   table(
       op, operator/, [](double a, double b) { return a / b; }, -2, 2);
+  op.refuses({Tensor({2, 3}, DType::int32), Tensor({2, 3}, DType::int32)},
+             "divide: the first operand must be floating, got int32");
 }
 OPERATION("divide_or_zero") {
   table(
@@ -165,6 +176,7 @@ OPERATION("divide_or_zero") {
 OPERATION("maximum") {
   table(
       op, maximum, [](double a, double b) { return std::isnan(a) || a >= b ? a : b; }, -2, 2);
+  of_int32(op);
 }
 OPERATION("pow") { table(op, pow, std::pow, 0.5, 2, false); }
 
@@ -189,6 +201,9 @@ OPERATION("where") {
                                         {{2, 1, 1, 7}, {1, 3, 5, 7}, {2, 3, 5, 1}}})
     op.add(concat(condition, ' ', a, ' ', b),
            {integers(condition, 0, 1).cast(DType::boolean), normal(a, 2), normal(b, 3)});
+  op.add("of int32",
+         {integers({7, 1}, 0, 1).cast(DType::boolean), integers({9}, 1 << 24, (1 << 24) + 9), integers({}, -1, -1)})
+      .gradient = false;
   op.add("what is not chosen may be NaN",
          {Tensor::from<bool>({true, false}, {2}), with(normal({2}), {{1, NAN}}), with(normal({2}), {{0, NAN}})});
   op.refuses({Tensor({2}), Tensor({2}), Tensor({2})}, "where: expected the condition to be bool, got float32");
@@ -216,6 +231,7 @@ OPERATION("compare") {
     return Tensors{from_doubles(less, shape), from_doubles(less_equal, shape), from_doubles(equal, shape)};
   };
   for (const Shape& shape : {Shape{}, Shape{40001}, Shape{3, 0}}) op.add(shape);
+  op.add("of int32", {integers({7, 1}, 1 << 24, (1 << 24) + 3), integers({9}, 1 << 24, (1 << 24) + 3, 2)});
   op.add("of a column and a row", {normal({7, 1}), normal({9}, 2)});
   op.add("of NaN and infinities",
          {Tensor::from<double>({NAN, inf, -inf, NAN, inf}, {5}), Tensor::from<double>({NAN, inf, inf, 0, NAN}, {5})});
