@@ -47,20 +47,17 @@ CheckFinite::~CheckFinite() { living = nullptr; }
 
 CheckFinite* CheckFinite::current() { return living; }
 
-std::string CheckFinite::check_results(const char* operation, const std::vector<Tensor>& results,
-                                       const std::vector<Variable>& inputs) {
+std::string CheckFinite::check_result(const char* operation, const Tensor& result,
+                                      const std::vector<Variable>& inputs) {
   for (const Variable& input : inputs)
     if (const auto found = modules_.find(input.shared_state().get()); found != modules_.end()) latest_ = found->second;
-  for (const Tensor& result : results) {
-    const std::string fault = fault_of(result);
-    if (fault.empty()) continue;
-    std::string earlier;
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (const std::string before = fault_of(inputs[i].value()); !before.empty())
-        earlier += concat("; its input ", i, ' ', inputs[i].shape(), " was not finite: ", before);
-    throw DivergedError(concat(place(operation, latest_), ": ", fault, " in the result ", result.shape(), earlier));
-  }
-  return latest_;
+  const std::string fault = fault_of(result);
+  if (fault.empty()) return latest_;
+  std::string earlier;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (const std::string before = fault_of(inputs[i].value()); !before.empty())
+      earlier += concat("; its input ", i, ' ', inputs[i].shape(), " was not finite: ", before);
+  throw DivergedError(concat(place(operation, latest_), ": ", fault, " in the result ", result.shape(), earlier));
 }
 
 void CheckFinite::check_gradient(const Node& node, size_t input, const Tensor& gradient) const {

@@ -27,9 +27,9 @@ class CheckFinite {
 
   // The one of this thread, or null. The tape calls the next two functions.
   static CheckFinite* current();
-  // Returns the name of the parameter that was used last. Error (DivergedError): an element of a result is not finite.
-  std::string check_results(const char* operation, const std::vector<Tensor>& results,
-                            const std::vector<Variable>& inputs);
+  // Returns the name of the parameter that was used last. Error (DivergedError): an element of the result is not
+  // finite.
+  std::string check_result(const char* operation, const Tensor& result, const std::vector<Variable>& inputs);
   // Called when an operation has added to the gradient of an input. Error (DivergedError): an element is not finite.
   void check_gradient(const Node& node, size_t input, const Tensor& gradient) const;
 

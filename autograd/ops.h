@@ -111,20 +111,24 @@ Variable segment_mean(const Variable& x, const Groups& groups);
 // Each query gets its cluster's row of x [B, C, H, M]: [B, N, H, M] (equation 6).
 Variable segment_broadcast(const Variable& x, const Groups& groups);
 
-// Attention of centroids, split into their `top` top keys and the rest (ops/centroid_topk.cpp).
-struct TopKeysAndRest {
-  Tensor topk;    // int32 [B, H, C, top], without gradient
-  Variable mass;  // [B, H, C]: sum of the attention to the top keys (equation 9)
-  Variable rest;  // [B, C, H, M]: sum over the other keys of attention times value
-};
-// `given`: the top keys; if undefined, the operation chooses them (core/attention_ops.h).
-TopKeysAndRest centroid_topk(const Variable& centroids, const Variable& k, const Variable& v, int64_t top,
-                             const AttentionOptions& options = {}, const Tensor& given = {});
-// Each query's own attention over its cluster's top keys, times the mass, plus the rest (ops/topk_attention.cpp;
-// equations 10 and 11).
+// The `top` keys with the largest scores of each query, of equal ones the first: int32 [B, H, N, top], rising, then -1.
+// Without gradient (ops/centroid_topk.cpp). Error: top < 1.
+Tensor top_keys(const Tensor& q, const Tensor& k, int64_t top, const AttentionOptions& options = {});
+// Attention of each query to its cluster's row of topk, int32 [B, H, C, top] (ops/topk_attention.cpp).
 Variable topk_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
-                        const Tensor& topk, const Variable& mass, const Variable& rest,
-                        const AttentionOptions& options = {});
+                        const Tensor& topk, const AttentionOptions& options = {});
+// Equations 3, 4 and 9 to 11 (ops/improved_clustered.cpp): each query attends by itself to the top keys of its
+// cluster's centroid, times the mass that the centroid gives them, plus the rest of the centroid's attention.
+// `options` are of the queries, `rest_options` of the centroids. `given`: the top keys; if undefined, those with the
+// largest scores. Without mass_gradient, the mass is a constant.
+struct ImprovedClusteredResult {
+  Variable out;
+  Tensor topk, mass;  // int32 [B, H, C, top], [B, H, C]
+};
+ImprovedClusteredResult improved_clustered(const Variable& q, const Variable& k, const Variable& v,
+                                           const Groups& groups, int64_t top, const AttentionOptions& options = {},
+                                           const AttentionOptions& rest_options = {}, bool mass_gradient = true,
+                                           const Tensor& given = {});
 
 // ---- lsh: attention in buckets, with the queries as keys
 // Attention within chunks of positions sorted by bucket, over the keys of all rounds (ops/bucket_attention.cpp).

@@ -23,9 +23,9 @@ TensorType type_of(const Tensor& x) { return {x.shape(), x.dtype(), x.device()};
 Edge edge_to(const Variable& input) {
   if (!input.defined()) return {};
   const Variable::State& state = input.state();
-  if (!state.requires_grad) return {nullptr, 0, nullptr, type_of(state.value)};
-  if (state.node) return {state.node, state.output, nullptr, type_of(state.value)};
-  return {nullptr, 0, input.shared_state(), type_of(state.value)};
+  if (!state.requires_grad) return {nullptr, nullptr, type_of(state.value)};
+  if (state.node) return {state.node, nullptr, type_of(state.value)};
+  return {nullptr, input.shared_state(), type_of(state.value)};
 }
 
 // slot += gradient; in place only if nothing else shares the slot's storage.
@@ -91,39 +91,21 @@ const Tensor& SavedTensor::operator()() const {
   return tensor_;
 }
 
-std::vector<Variable> record_outputs(const char* operation, std::vector<Tensor> values,
-                                     const std::vector<Variable>& inputs, GradientFunction gradient) {
+Variable record(const char* operation, Tensor value, const std::vector<Variable>& inputs, GradientFunction gradient) {
   bool needed = false;
   for (const Variable& input : inputs) needed = needed || input.requires_grad();
   needed = needed && is_recording;
 
   // What a gradient computes on its way is its own affair.
   CheckFinite* const finite = running_gradient ? nullptr : CheckFinite::current();
-  const std::string module = finite ? finite->check_results(operation, values, inputs) : "";
-  std::shared_ptr<Node> node;
-  if (needed) {
-    node = std::make_shared<Node>();
-    node->name = operation;
-    for (const Variable& input : inputs) node->inputs.push_back(edge_to(input));
-    node->gradient = std::move(gradient);
-    node->module = module;
-  }
-  std::vector<Variable> outputs;
-  for (Tensor& value : values) {
-    if (node) node->outputs.push_back(type_of(value));
-    Variable output(std::move(value), needed);
-    output.state().node = node;
-    output.state().output = int(outputs.size());
-    outputs.push_back(std::move(output));
-  }
-  return outputs;
-}
-
-Variable record(const char* operation, Tensor value, const std::vector<Variable>& inputs,
-                std::function<Gradients(const Tensor&)> gradient) {
-  return record_outputs(
-      operation, {std::move(value)}, inputs,
-      [gradient = std::move(gradient)](const Gradients& outputs, const Gradients&) { return gradient(outputs[0]); })[0];
+  const std::string module = finite ? finite->check_result(operation, value, inputs) : "";
+  Variable result(std::move(value), needed);
+  if (!needed) return result;
+  const auto node =
+      std::make_shared<Node>(Node{operation, {}, std::move(gradient), type_of(result.value()), false, module});
+  for (const Variable& input : inputs) node->inputs.push_back(edge_to(input));
+  result.state().node = node;
+  return result;
 }
 
 void backward(const Variable& loss, double weight) {
@@ -146,53 +128,33 @@ void backward(const Variable& output, const Tensor& gradient) {
           "); run the forward pass again");
 
   note_leaves(order);
-  std::unordered_map<const Node*, Gradients> pending;
-  const auto slot = [&](const Node* node, int index) -> Tensor& {
-    Gradients& slots = pending[node];
-    slots.resize(node->outputs.size());
-    return slots[size_t(index)];
-  };
-  slot(state.node.get(), state.output) = gradient;
-  // The gradient so far of the edge's target.
-  const auto sum_at = [&](const Edge& edge) -> Tensor& {
-    return edge.node ? slot(edge.node.get(), edge.output) : edge.leaf->grad;
-  };
-  const auto sums_of = [&](const Node& node) {
-    Gradients sums(node.inputs.size());
-    for (size_t i = 0; i < sums.size(); ++i)
-      if (const Edge& edge = node.inputs[i]; edge.needed() && sum_at(edge).unique()) sums[i] = sum_at(edge);
-    return sums;
-  };
-
+  std::unordered_map<const Node*, Tensor> pending{{state.node.get(), gradient}};
   for (auto it = order.rbegin(); it != order.rend(); ++it) {
     Node& node = **it;
-    Gradients outputs = std::move(pending[&node]);
+    Tensor g = std::move(pending[&node]);
     pending.erase(&node);
-    outputs.resize(node.outputs.size());
+    if (!g.defined()) g = Tensor::zeros(node.result.shape, node.result.dtype, node.result.device);
     node.unwound = true;
-    for (size_t i = 0; i < outputs.size(); ++i)
-      if (!outputs[i].defined())
-        outputs[i] = Tensor::zeros(node.outputs[i].shape, node.outputs[i].dtype, node.outputs[i].device);
 
     running_gradient = node.name;
     Gradients inputs;
     try {
-      const trace::Span span(node.name, "backward", node.outputs.front().shape);
-      inputs = node.gradient(outputs, sums_of(node));
+      const trace::Span span(node.name, "backward", node.result.shape);
+      inputs = node.gradient(g);
     } catch (...) {
       running_gradient = nullptr;
       throw;
     }
     running_gradient = nullptr;
     node.gradient = nullptr;  // frees what it captured
-    outputs.clear();
+    g = Tensor();
     check(inputs.size() == node.inputs.size(), "backward: ", node.name, " gave ", inputs.size(), " gradients for ",
           node.inputs.size(), " inputs");
 
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Edge& edge = node.inputs[i];
       if (!edge.needed()) continue;
-      Tensor& sum = sum_at(edge);
+      Tensor& sum = edge.node ? pending[edge.node.get()] : edge.leaf->grad;
       if (inputs[i].defined()) {
         const auto& [shape, dtype, device] = *edge.type;
         check(inputs[i].dtype() == dtype && inputs[i].device() == device, "backward: ", node.name,
@@ -243,8 +205,7 @@ std::string graph_to_string(const Variable& output, const NamedVariables& names)
   std::string text;
   for (const Node* node : order) {
     number[node] = number.size() + 1;
-    text += concat('#', number[node], ' ', node->name);
-    for (const auto& result : node->outputs) text += concat(' ', result.shape);
+    text += concat('#', number[node], ' ', node->name, ' ', node->result.shape);
     const char* separator = " <- ";
     for (const Edge& edge : node->inputs) {
       text += separator;
@@ -252,7 +213,6 @@ std::string graph_to_string(const Variable& output, const NamedVariables& names)
         text += concat('#', number[edge.node.get()]);
       else
         text += edge.type ? leaf_text(edge.leaf.get(), edge.type->shape) : "none";
-      if (edge.node && edge.node->outputs.size() > 1) text += concat('.', edge.output);
       separator = ", ";
     }
     text += '\n';

@@ -14,10 +14,8 @@ namespace cairn {
 
 // One gradient for each input of an operation. An undefined one stands for zeros.
 using Gradients = std::vector<Tensor>;
-// Maps the gradients of an operation's outputs to those of its inputs. sums[i] is the gradient of input i so far. For
-// a leaf that includes earlier passes. It is undefined if there is none yet, or if another tensor shares its storage. A
-// function may add to sums[i] in place; then it returns an undefined gradient i.
-using GradientFunction = std::function<Gradients(const Gradients& outputs, const Gradients& sums)>;
+// Maps the gradient of an operation's result to those of its inputs.
+using GradientFunction = std::function<Gradients(const Tensor&)>;
 
 // What a tensor is, apart from its numbers.
 struct TensorType {
@@ -26,10 +24,9 @@ struct TensorType {
   Device device;
 };
 
-// Where the gradient of an input goes: to an output of the node that made the input, to a leaf, or nowhere.
+// Where the gradient of an input goes: to the node that made the input, to a leaf, or nowhere.
 struct Edge {
   std::shared_ptr<Node> node;
-  int output = 0;
   std::shared_ptr<Variable::State> leaf;
   std::optional<TensorType> type{};  // of the input and its gradient; none: the input was not given
 
@@ -41,7 +38,7 @@ struct Node {
   const char* name;
   std::vector<Edge> inputs;
   GradientFunction gradient;
-  std::vector<TensorType> outputs;
+  TensorType result;
   bool unwound = false;
   std::string module;  // with CheckFinite: the parameter that was used last before it
 
@@ -64,11 +61,7 @@ class SavedTensor {
 // The result of an operation, as a variable. If an input needs a gradient, it records the inputs and `gradient`, which
 // maps the gradient of `value` to one gradient for each input. These may have the shape that the input was broadcast
 // to. An undefined input is one that was not given; what the function returns for it is ignored.
-Variable record(const char* operation, Tensor value, const std::vector<Variable>& inputs,
-                std::function<Gradients(const Tensor&)> gradient);
-// The same for an operation with several outputs.
-std::vector<Variable> record_outputs(const char* operation, std::vector<Tensor> values,
-                                     const std::vector<Variable>& inputs, GradientFunction gradient);
+Variable record(const char* operation, Tensor value, const std::vector<Variable>& inputs, GradientFunction gradient);
 
 // Adds d (weight * loss) / d leaf to the gradient of every leaf that `loss` depends on, and frees what the graph
 // captured. Errors: the loss is not a scalar (pass its gradient then), does not depend on a parameter, or was unwound
@@ -93,8 +86,8 @@ bool recording();
 // this thread. It may be a forgotten parameter.
 std::optional<Shape> leaf_without_optimizer();
 
-// One line for each operation, inputs before users: "#3 matmul [2, 8] <- #1, leaf [4, 8]"; #1.2 is output 2 of #1.
-// Leaves in `names` (named_parameters of a module) have their name: "encoder.layers.0.weight [4, 8]".
+// One line for each operation, inputs before users: "#3 matmul [2, 8] <- #1, leaf [4, 8]". Leaves in `names`
+// (named_parameters of a module) have their name: "encoder.layers.0.weight [4, 8]".
 std::string graph_to_string(const Variable& output, const NamedVariables& names = {});
 
 }  // namespace cairn

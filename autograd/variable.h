@@ -60,7 +60,6 @@ class Variable {
     Tensor value, grad;
     bool requires_grad = false;
     std::shared_ptr<Node> node;  // the operation that made it; null for a leaf
-    int output = 0;              // which of the node's outputs it is
     bool has_optimizer = false;
   };
   State& state() const {

@@ -5,7 +5,6 @@
 #include "core/kernels/bucket_attention.h"
 #include "core/kernels/group.h"
 #include "core/kernels/hash_codes.h"
-#include "core/kernels/segment_mean.h"
 #include "core/ops.h"
 
 namespace cairn {
@@ -76,38 +75,6 @@ class Groups {
 };
 // Error: clusters outside 0..2^31 - 1. Labels outside [0, clusters) count as -1.
 Groups group(const Tensor& labels, int64_t clusters);
-
-// Sum or mean of x [B, N, H, D] over each cluster: [B, C, H, D].
-Tensor segment_reduce(Segment kind, const Tensor& x, const Groups& groups);
-// Each query gets its cluster's row of x [B, C, H, D] (with `mean`, divided by the cluster's size): [B, N, H, D]. If
-// `sum` is given, adds to it in place.
-Tensor segment_broadcast(Segment kind, const Tensor& x, const Groups& groups, const Tensor& sum = {});
-
-// ---- top keys of centroids
-struct CentroidTopK {
-  Tensor topk;       // int32 [B, H, C, k]
-  Tensor logsumexp;  // [B, H, C]
-  Tensor mass;       // [B, H, C]
-  Tensor rest;       // [B, C, H, M]; undefined without `with_rest`
-};
-// The top keys are `given`, int32 [B, H, C, top], each row rising and then -1; if undefined, those with the largest
-// scores. Error: top < 1.
-CentroidTopK centroid_topk(const Tensor& centroids, const Tensor& k, const Tensor& v, int64_t top, bool with_rest,
-                           const AttentionOptions& options, const Tensor& given = {});
-// If dk and dv are given, adds to them in place.
-AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& k, const Tensor& v,
-                                         const AttentionOptions& options, const CentroidTopK& saved,
-                                         const Tensor& dmass, const Tensor& drest, const Tensor& dk = {},
-                                         const Tensor& dv = {});
-
-Tensor topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups, const Tensor& topk,
-                      const Tensor& mass, const Tensor& rest, const AttentionOptions& options);
-struct TopKAttentionGradient {
-  Tensor dq, dk, dv, dmass, drest;
-};
-TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
-                                              const Tensor& topk, const Tensor& mass, const AttentionOptions& options,
-                                              const Tensor& dout);
 
 // ---- other groups of queries
 // Labels of groups of consecutive queries, int32 `shape` = [B, H, N]: floor(i C / n) for query i of n valid ones, -1

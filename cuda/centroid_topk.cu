@@ -149,7 +149,7 @@ void centroid_topk_forward(Stream stream, const AttentionOperands<T>& in, int64_
 template <class T>
 void centroid_topk_backward(Stream stream, const AttentionOperands<T>& in, int64_t k, const int32_t* topk,
                             const Accum<T>* logsumexp, const T* mass, HeadView<const T> rest, const T* dmass,
-                            HeadView<const T> drest, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv, bool add) {
+                            HeadView<const T> drest, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
   const AttentionProblem<T> p = problem(in, k);
   const int64_t rows = in.size.B * in.size.H * in.size.N;
   Workspace workspace(Device::cuda);
@@ -158,7 +158,7 @@ void centroid_topk_backward(Stream stream, const AttentionOperands<T>& in, int64
   if (rows > 0)
     launch(query_states<T>, over_rows<32>(stream, rows), in.size, int(k), topk, logsumexp, mass, rest, dmass, drest,
            states, bits);
-  attention_gradients(stream, p, drest, states, TopKeys{bits, add}, dq, dk, dv);
+  attention_gradients(stream, p, drest, states, TopKeys{bits}, dq, dk, dv);
 }
 
 CAIRN_GPU_TYPES(centroid_topk_forward)

@@ -35,9 +35,8 @@ CAIRN_HD inline int64_t words(int64_t S) { return 2 * ceil_div(S, tile); }
 // The top keys, for the kernels of full attention.
 struct TopKeys {
   using State = CentroidState;
-  static constexpr bool some = true;
-  const uint32_t* bits;  // [B, H, N, words]
-  bool add = false;      // whether dk and dv are added to the present contents
+  static constexpr bool some = true, add = true;  // add: to what dk and dv hold
+  const uint32_t* bits;                           // [B, H, N, words]
 
   __device__ const uint32_t* row(const AttentionSize& size, const BatchHead& batch_head, int query) const {
     return bits + (batch_head.index * size.N + query) * words(size.S);

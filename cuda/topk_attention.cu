@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
   const MemberTask task(p, 0, blockIdx.x / column_tiles);
   if (task.first >= task.end) return;
   const Members<T> block(p, task);
-  const bool with_rest = task.cluster < p.C;
+  const bool with_rest = rest && task.cluster < p.C;
   const float mass = task.mass(p);
 
   for (int m0 = task.first; m0 < task.end; m0 += tile) {
@@ -296,7 +296,7 @@ __global__ void __launch_bounds__(32 * sum_warps)
 #pragma unroll 1
     for (int task = lane; task < tasks; task += 32) sum += deltas[task];
     sum = warp_reduce(sum, Sum{});
-    if (lane == 0) dmass[batch_head * C + c] = T(sum);  // dm_j
+    if (lane == 0 && dmass) dmass[batch_head * C + c] = T(sum);  // dm_j
     return;
   }
   const unsigned batch_head = unsigned(parts.first_batch_head) + blockIdx.x / key_blocks;
@@ -446,7 +446,7 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
       sum_up.template operator()<1>();
   }
   // [grad. 11] dB_j: the sum over the cluster
-  segment_reduce<T>(stream, Segment::sum, {size.B, size.H, size.N, C}, size.M, groups, dout, drest);
+  if (drest) segment_reduce<T>(stream, Segment::sum, {size.B, size.H, size.N, C}, size.M, groups, dout, drest);
 }
 
 CAIRN_GPU_TYPES(topk_attention_forward)

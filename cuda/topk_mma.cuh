@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
   T* const rest_row = block.g.data;
   const int end_of_keys = once ? keys : task.k;
   if (const int c = int(threadIdx.x) * block.q.in_chunk; c < columns) {
-    const bool there = task.cluster < p.C && c < p.M();
+    const bool there = rest && task.cluster < p.C && c < p.M();
     copy_async<16>(rest_row + c, there ? block.batch_head.row(rest, task.cluster) + c : p.q.data, there);
   }
 

@@ -63,7 +63,7 @@ struct MemberTask {
   }
   template <class T>
   __device__ float mass(const TopKProblem<T>& p) const {
-    return k > 0 ? float(p.mass[of_cluster]) : 1.0f;
+    return k > 0 && p.mass ? float(p.mass[of_cluster]) : 1.0f;
   }
 };
 

@@ -194,7 +194,7 @@ void centroid_topk_forward(Stream, const AttentionOperands<T>& in, int64_t k, bo
 template <class T>
 void centroid_topk_backward(Stream, const AttentionOperands<T>& in, int64_t k, const int32_t* topk,
                             const Accum<T>* logsumexp, const T* mass, HeadView<const T> rest, const T* dmass,
-                            HeadView<const T> drest, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv, bool add) {
+                            HeadView<const T> drest, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
   const AttentionSize& size = in.size;
   Workspace workspace(Device::cpu);
   // [grad. 9] delta, the sum over keys of A dA: m dm from the top keys, rest . drest from the others.
@@ -202,7 +202,7 @@ void centroid_topk_backward(Stream, const AttentionOperands<T>& in, int64_t k, c
   each_query(size, [&](int64_t row, int64_t b, int64_t i, int64_t h) {
     delta[row] = mass[row] * dmass[row] + dot(rest.at(b, i, h), drest.at(b, i, h), size.M);
   });
-  attention_gradient(in, TopKeys<T>{k, topk, dmass}, logsumexp, delta, drest, dq, dk, dv, add);
+  attention_gradient(in, TopKeys<T>{k, topk, dmass}, logsumexp, delta, drest, dq, dk, dv, true);
 }
 
 CAIRN_CPU_TYPES(centroid_topk_forward)

@@ -99,7 +99,7 @@ void topk_attention_forward(Stream, const AttentionOperands<T>& in, int64_t C, i
       const int64_t batch_head = cluster / C, c = cluster % C, b = batch_head / H, h = batch_head % H;
       const int32_t* offsets = groups.offsets + batch_head * (C + 1) + c;
       if (offsets[0] == offsets[1]) continue;
-      const T m = mass[cluster];
+      const T m = mass ? mass[cluster] : T(1);
       block.begin_cluster(batch_head, topk + cluster * k, in.k, in.v);
       each_block(groups.permutation + batch_head * N, offsets, [&](const int32_t* members, int64_t rows) {
         block.begin_members(members, rows, in.q);
@@ -107,11 +107,11 @@ void topk_attention_forward(Stream, const AttentionOperands<T>& in, int64_t C, i
           T* a = block.weights + i * block.top;
           // [eq. 10] The top keys share the mass by the softmax of the query itself.
           multiply_weights(a, block.top, m, dropout.active() ? block.factors + i * block.top : nullptr);
-          std::copy_n(rest.at(b, c, h), M, block.out + i * M);
+          if (rest) std::copy_n(rest.at(b, c, h), M, block.out + i * M);
         }
         // [eq. 11] [eq. 15] [eq. 16] Weights times values, added to the rest.
-        gemm_tile(false, false, rows, M, block.top, 1.0, block.weights, block.top, block.value_rows, M, 1.0, block.out,
-                  M);
+        gemm_tile(false, false, rows, M, block.top, 1.0, block.weights, block.top, block.value_rows, M,
+                  rest ? 1.0 : 0.0, block.out, M);
         for (int64_t i = 0; i < rows; ++i) std::copy_n(block.out + i * M, M, out.at(b, members[i], h));
       });
     }
@@ -142,10 +142,12 @@ void topk_attention_backward(Stream, const AttentionOperands<T>& in, int64_t C, 
     for (int64_t c = 0; c < C; ++c) {
       const int64_t cluster = batch_head * C + c;
       const int32_t* offsets = groups.offsets + batch_head * (C + 1) + c;
-      dmass[cluster] = 0;
-      std::fill_n(drest.at(b, c, h), M, T(0));
+      if (mass) {
+        dmass[cluster] = 0;
+        std::fill_n(drest.at(b, c, h), M, T(0));
+      }
       if (offsets[0] == offsets[1]) continue;
-      const T m = mass[cluster];
+      const T m = mass ? mass[cluster] : T(1);
       block.begin_cluster(batch_head, topk + cluster * k, in.k, in.v);
       const int64_t top = block.top;
       double before = 0;  // factor of dk and dv so far: the first block writes, the others add
@@ -162,9 +164,9 @@ void topk_attention_backward(Stream, const AttentionOperands<T>& in, int64_t C, 
             for (int64_t l = 0; l < top; ++l) da[l] *= factor[l];
           // [grad. 9] delta = g . (a V_top): a member's part of dm, and what the softmax's gradient subtracts
           const T delta = dot(a, da, top);
-          dmass[cluster] += delta;
+          if (mass) dmass[cluster] += delta;
           // [grad. 11] dB_j: the sum over the cluster
-          add_scaled(drest.at(b, c, h), M, T(1), g);
+          if (mass) add_scaled(drest.at(b, c, h), M, T(1), g);
           // [grad. 10] dS over the top keys: the softmax's gradient, times the mass
           for (int64_t l = 0; l < top; ++l) da[l] = T(size.scale) * m * a[l] * (da[l] - delta);
           multiply_weights(a, top, m, dropout.active() ? factor : nullptr);

@@ -20,10 +20,10 @@ CAIRN_KERNELS(
     // Gradients for fixed top keys, with dm and dB those of mass and rest:
     //   dA_l = dm for l in top, else dropout_l dB . V_l;   dS = A (dA - m dm - rest . dB) elementwise
     //   dQ^c = scale dS K, dK = scale dS^T Q^c, dV_l = sum over centroids of dropout_l A_l dB for l outside top
-    // Writes all of dq, dk, dv. With `add`, it adds to dk and dv instead.
+    // Writes dq, and adds to dk and dv.
     template <class T>
     void centroid_topk_backward(Stream, const AttentionOperands<T>&, int64_t k, const int32_t* topk,
                                 const Accum<T>* logsumexp, const T* mass, HeadView<const T> rest, const T* dmass,
-                                HeadView<const T> drest, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv, bool add);)
+                                HeadView<const T> drest, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv);)
 
 }  // namespace cairn

@@ -9,13 +9,14 @@ namespace cairn {
 
 CAIRN_KERNELS(
     // For query i of cluster j: a = softmax over l in top_j of scale q_i . k_l; out_i = m_j (a V_top) + rest_j.
-    // topk [B, H, C, k] (-1: no such key), mass [B, H, C], rest [B, C, H, M]. out [B, N, H, M], 0 for a query of no
-    // cluster. Dropout acts on a, by (query, key). Kernels do not read the mask: top has no masked keys.
+    // topk [B, H, C, k] (-1: no such key), mass [B, H, C] (null: 1), rest [B, C, H, M] (null: 0). out [B, N, H, M], 0
+    // for a query of no cluster. Dropout acts on a, by (query, key). Kernels do not read the mask: top has no masked
+    // keys.
     template <class T>
     void topk_attention_forward(Stream, const AttentionOperands<T>&, int64_t C, int64_t k, GroupView,
                                 const int32_t* topk, const T* mass, HeadView<const T> rest, HeadView<T> out);
     // With g the gradient of out: dm_j = sum_i g_i . (a_i V_top); drest_j = sum_i g_i; and attention over top with the
-    // gradient m_j g_i. Writes all of the gradients.
+    // gradient m_j g_i. Writes all of the gradients; dmass and drest are null if mass is.
     template <class T>
     void topk_attention_backward(Stream, const AttentionOperands<T>&, int64_t C, int64_t k, GroupView,
                                  const int32_t* topk, const T* mass, HeadView<const T> dout, HeadView<T> dq,

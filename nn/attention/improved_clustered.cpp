@@ -9,7 +9,7 @@
 //            A^c_jl otherwise
 //   V^_i   = A^t_i V = m_j a_i V_top + B_j,  B_j = sum over l outside top_j of A^c_jl V_l  (11)
 //
-// Gradients stand beside the operations: autograd/ops/{segment_mean,centroid_topk,topk_attention}.cpp.
+// autograd/ops/improved_clustered.cpp computes this and its gradients.
 //
 // Deviation: in the authors' code the mass m has no gradient (their backward drops the dm term). Here it has one;
 // mass_gradient=false does as they do.
@@ -29,16 +29,14 @@ struct ImprovedClustered : Attention {
                       const AttentionContext& context) const override {
     lengths_only(mask, "the queries of a cluster share one choice of keys");
     const Groups groups = (*group_queries)(q.value(), k.value(), mask, context);  // section 3.2.2
-    const Variable centroids = segment_mean(q, groups);                           // Q^c, equation 3
-    // A^c of equation 4, split at the k largest: their mass m (equation 9), and the sum of A^c V over the rest.
-    const auto [topk, mass, rest] = centroid_topk(
-        centroids, k, v, std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1))),
-        options(mask.key_lengths_only(), context, Purpose::attention_rest_dropout), context.replayed("topk"));
+    const auto [out, topk, mass] = improved_clustered(
+        q, k, v, groups, std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1))), options(mask, context),
+        options(mask.key_lengths_only(), context, Purpose::attention_rest_dropout), mass_gradient,
+        context.replayed("topk"));
     context.report_choice("topk", topk);  // int32 [B, H, C, k], with C and k no larger than there are queries and keys
-    context.report_choice("mass", mass.value());  // [B, H, C]
+    context.report_choice("mass", mass);  // [B, H, C]
     context.report_choice("top", top);
-    // m softmax(q K_top) V_top + rest: equations 10 and 11.
-    return topk_attention(q, k, v, groups, topk, mass_gradient ? mass : mass.detach(), rest, options(mask, context));
+    return out;
   }
   double flops(const AttentionWork& work) const override {
     return group_queries->flops(work) + work.attend(double(group_queries->groups())) + work.attend(double(top));

@@ -24,11 +24,9 @@ struct OracleTop : Attention {
     choice.dropout = {};
     Tensor topk = context.replayed("topk");  // int32 [B, H, N, k]
     const int64_t keys = std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1)));
-    if (!topk.defined()) topk = centroid_topk(q.value(), k.value(), v.value(), keys, false, choice).topk;
+    if (!topk.defined()) topk = top_keys(q.value(), k.value(), keys, choice);
     context.report_choice("topk", topk);
-    const int64_t B = q.size(0), N = q.size(1), H = q.size(2), M = v.size(3);
-    const Variable mass = constant(1, {B, H, N}, q), rest = constant(0, {B, N, H, M}, q);
-    return topk_attention(q, k, v, singletons(q.value()), topk, mass, rest, all);
+    return topk_attention(q, k, v, singletons(q.value()), topk, all);
   }
   double flops(const AttentionWork& work) const override {
     return 2 * work.length * work.head_size + work.attend(double(top));

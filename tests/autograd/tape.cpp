@@ -168,14 +168,15 @@ TEST_CASE("changing a tensor before its backward pass is an error that names the
 TEST_CASE("top keys and groups from or for an operation may not change before its gradient", "[tape]") {
   const Variable x(random_tensor({1, 4, 1, 3}), true);
   const auto changed = [](Tensor tensor) { tensor.mutable_raw(); };
-  const auto [topk, mass, rest] = centroid_topk(x, x, x, 2);
-  changed(topk);
-  CHECK_THROWS_WITH(backward(sum(rest)), ContainsSubstring("that its gradient needs was changed"));
+  const Groups pairs = group(int32s({0, 1, 0, 1}).reshape({1, 1, 4}), 2);
+  for (const bool of_mass : {false, true}) {
+    const auto [out, chosen, mass] = improved_clustered(x, x, x, pairs, 2);
+    changed(of_mass ? mass : chosen);
+    CHECK_THROWS_WITH(backward(sum(out)), ContainsSubstring("that its gradient needs was changed"));
+  }
   for (const int which : {0, 1}) {
     const Groups groups = group(int32s({0, 1, 0, 1}).reshape({1, 1, 4}), 2);
-    const Variable some_mass(Tensor::zeros({1, 1, 2}, DType::float64)),
-        none(Tensor::zeros({1, 2, 1, 3}, DType::float64));
-    const Variable y = topk_attention(x, x, x, groups, Tensor::zeros({1, 1, 2, 1}, DType::int32), some_mass, none);
+    const Variable y = topk_attention(x, x, x, groups, Tensor::zeros({1, 1, 2, 1}, DType::int32));
     changed(which == 0 ? groups.permutation() : groups.offsets());
     CHECK_THROWS_WITH(backward(sum(y)), "topk_attention: the groups were changed after they were made");
   }
@@ -185,7 +186,6 @@ TEST_CASE("a gradient repeats the draws of its forward pass, even after the gene
   const Tensor numbers = random_tensor({1, 8, 2, 3});
   const Groups groups = group(random_integers({1, 2, 8}, 0, 1), 2);
   const Tensor topk = int32s({0, 5, 1, 6, 2, 7, 3, 4}).reshape({1, 2, 2, 2});
-  const Variable mass(random_tensor({1, 2, 2})), rest(random_tensor({1, 2, 2, 3}));
   const auto gradient_of = [&](auto&& operation, uint64_t forward_step, uint64_t backward_step) {
     const Variable x(numbers, true);
     Generator generator(1);
@@ -201,9 +201,10 @@ TEST_CASE("a gradient repeats the draws of its forward pass, even after the gene
       {"dropout_add", [](const auto& x, const auto& o) { return dropout_add(x, o.dropout.p, o.dropout.draw, x); }},
       {"attention", [](const auto& x, const auto& o) { return attention(x, x, x, o); }},
       {"bucket_attention", [&](const auto& x, const auto& o) { return bucket_attention(x, x, x, groups, {}, o); }},
-      {"centroid_topk", [](const auto& x, const auto& o) { return centroid_topk(x, x, x, 2, o).rest; }},
-      {"topk_attention",
-       [&](const auto& x, const auto& o) { return topk_attention(x, x, x, groups, topk, mass, rest, o); }},
+      {"improved_clustered",
+       [&](const auto& x, const auto& o) { return improved_clustered(x, x, x, groups, 2, o).out; }},
+      {"its rest", [&](const auto& x, const auto& o) { return improved_clustered(x, x, x, groups, 2, {}, o).out; }},
+      {"topk_attention", [&](const auto& x, const auto& o) { return topk_attention(x, x, x, groups, topk, o); }},
   };
   for (const auto& [name, operation] : operations) {
     INFO(name);
@@ -240,64 +241,6 @@ TEST_CASE("a backward pass from a leaf adds to its gradient, and from a constant
   CHECK(gradient(x) == std::vector<double>{1});
   CHECK_ERROR(backward(constant), "backward: this output depends on no variable that requires a gradient");
   CHECK_ERROR(backward(sum(constant)), "backward: this output depends on no variable that requires a gradient");
-}
-
-TEST_CASE("an operation with several outputs gets zeros for unused outputs", "[tape]") {
-  const auto split = [](const Variable& x) {
-    return record_outputs("split", {affine(x.value(), 2), affine(x.value(), 3)}, {x},
-                          [](const Gradients& g, const Gradients&) -> Gradients {
-                            return {binary(Binary::add, affine(g[0], 2), affine(g[1], 3))};
-                          });
-  };
-  const Variable x = leaf({1, 1}, {2});
-  backward(sum(split(x)[1]));
-  CHECK(gradient(x) == std::vector<double>{3, 3});
-  backward(sum(split(x)[0]));
-  CHECK(gradient(x) == std::vector<double>{5, 5});
-  const auto both = split(x);
-  backward(sum(both[0] * both[1]));  // 6 x^2
-  CHECK(gradient(x) == std::vector<double>{17, 17});
-}
-
-TEST_CASE("an operation may add to the gradients that others gave its inputs", "[tape]") {
-  int added = 0;
-  // 3 (x + y)
-  const auto three_times = [&added](const Variable& x, const Variable& y) {
-    return record_outputs("three times", {affine(binary(Binary::add, x.value(), y.value()), 3)}, {x, y},
-                          [&added](const Gradients& g, const Gradients& sums) {
-                            Gradients result(2, affine(g[0], 3));
-                            for (size_t i = 0; i < 2; ++i) {
-                              if (!sums[i].defined()) continue;
-                              Tensor sum = sums[i];
-                              accumulate(sum, result[i]);
-                              result[i] = Tensor();
-                              ++added;
-                            }
-                            return result;
-                          })[0];
-  };
-  const Variable x = leaf({1, 2}, {2}), y = leaf({1, 2}, {2}), constant(Tensor::from<double>({2, 2}, {2}));
-  backward(sum(three_times(x, constant)));
-  CHECK(added == 0);
-  CHECK(gradient(x) == std::vector<double>{3, 3});
-  backward(sum(three_times(x, y)));  // only x has a gradient
-  CHECK(added == 1);
-  CHECK(gradient(x) == std::vector<double>{6, 6});
-  CHECK(gradient(y) == std::vector<double>{3, 3});
-  backward(sum(three_times(x, x)));  // only that of the first operand, because both would write the same memory
-  CHECK(added == 2);
-  CHECK(gradient(x) == std::vector<double>{12, 12});
-  const Tensor kept = x.grad();  // now the gradient has another owner
-  backward(sum(three_times(x, constant)));
-  CHECK(added == 2);
-  CHECK(kept.to_vector<double>() == std::vector<double>{12, 12});
-  CHECK(gradient(x) == std::vector<double>{15, 15});
-  const Variable inner = square(y);
-  const Variable first = three_times(inner, constant);
-  y.state().grad = Tensor();
-  backward(sum(first * inner));  // y^2 (3 y^2 + 6)
-  CHECK(added == 3);
-  CHECK(gradient(y) == std::vector<double>{24, 120});
 }
 
 TEST_CASE("an undefined gradient stands for zeros", "[tape]") {
@@ -395,11 +338,6 @@ TEST_CASE("a graph is printed with one line per operation", "[tape]") {
         "#3 multiply [2, 2] <- #2, constant [2]\n"
         "#4 sum [] <- #3\n");
   CHECK(graph_to_string(x) == "leaf [2, 2]\n");
-  const Variable q(random_tensor({1, 3, 1, 2}), true);
-  const auto split = centroid_topk(q, q, q, 1);
-  CHECK(graph_to_string(sum(split.rest)) ==
-        "#1 centroid_topk [1, 1, 3] [1, 3, 1, 2] <- leaf [1, 3, 1, 2], leaf [1, 3, 1, 2], leaf [1, 3, 1, 2]\n"
-        "#2 sum [] <- #1.1\n");
 }
 
 TEST_CASE("autograd/TAPE.md shows the graph and the gradients of its loss", "[tape]") {

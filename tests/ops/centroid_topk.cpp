@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "autograd/ops/improved_clustered.h"
 #include "tests/ops/attention_test.h"
 
 namespace {
@@ -52,6 +53,26 @@ std::vector<HeadSizes> every_size() {
 
 Dropout rest_dropout(double p) { return test_dropout(p, Purpose::attention_rest_dropout); }
 
+Tensor zeros_like(const Tensor& x) { return Tensor::zeros(x.shape(), x.dtype(), x.device()); }
+
+// The top keys, the mass and the rest. The last two are recorded as nodes of their own: the gradient is linear in their
+// gradients, so each node gives it zeros for the other one.
+Variables recorded(const Variables& t, const CentroidTopK& saved, const AttentionOptions& options) {
+  const auto node = [&](bool of_mass) {
+    return record("centroid_topk", of_mass ? saved.mass : saved.rest, {t[0], t[1], t[2]},
+                  [of_mass, options, logsumexp = saved.logsumexp, q = SavedTensor(t[0].value()),
+                   k = SavedTensor(t[1].value()), v = SavedTensor(t[2].value()), topk = SavedTensor(saved.topk),
+                   mass = SavedTensor(saved.mass), rest = SavedTensor(saved.rest)](const Tensor& g) {
+                    Tensor dk = zeros_like(k()), dv = zeros_like(v());
+                    const Tensor dq = centroid_topk_backward(
+                        q(), k(), v(), options, {topk(), logsumexp, mass(), rest()}, of_mass ? g : zeros_like(mass()),
+                        of_mass ? zeros_like(rest()) : g, dk, dv);
+                    return Gradients{dq, dk, dv};
+                  });
+  };
+  return {saved.topk, node(true), node(false)};
+}
+
 // What a case computes of its operands.
 struct Split {
   HeadSizes s;
@@ -94,10 +115,7 @@ Case& add(Operation& op, const Split& c, Tensors operands) {
       concat(c.s, " top ", c.top, c.given.defined() ? " given" : "", " masked by ", c.kind, " dropout ", c.dropout),
       std::move(operands));
   test.forward = [c](const Variables& t) {
-    const Device device = t[0].device();
-    const auto [topk, mass, rest] =
-        centroid_topk(t[0], t[1], t[2], c.top, c.options(device), c.given.defined() ? c.given.to(device) : Tensor());
-    return Variables{Variable(topk), mass, rest};
+    return recorded(t, c.run({t[0].value(), t[1].value(), t[2].value()}), c.options(t[0].device()));
   };
   test.reference = [c](const Tensors& t) {
     const BatchHeads scores = reference_scores(t[0], t[1], c.options(Device::cpu));
@@ -117,12 +135,13 @@ Case& add(Operation& op, const Split& c, Tensors operands) {
     const Tensor &q = run.operands[0], &k = run.operands[1], &v = run.operands[2];
     const CentroidTopK placed{saved.topk.to(device), saved.logsumexp.to(device), run.place(saved.mass),
                               run.place(saved.rest)};
-    const auto backward = [&](const Tensor& dk, const Tensor& dv) {
-      return centroid_topk_backward(q, k, v, c.options(device), placed, run.weights[1], run.weights[2], dk, dv);
+    const auto backward = [&](Tensor dk, Tensor dv) {
+      const Tensor dq =
+          centroid_topk_backward(q, k, v, c.options(device), placed, run.weights[1], run.weights[2], dk, dv);
+      return Tensors{dq, dk, dv};
     };
-    const auto [dq, dk, dv] = backward({}, {});
-    const auto added = backward(k.clone(), v.clone());
-    return Tensors{made.topk, made.logsumexp, made.mass, made.rest, dq, dk, dv, added.dk, added.dv};
+    const Tensors own = backward(zeros_like(k), zeros_like(v)), added = backward(k.clone(), v.clone());
+    return Tensors{made.topk, made.logsumexp, made.mass, made.rest, own[0], own[1], own[2], added[1], added[2]};
   };
   return test;
 }
@@ -162,22 +181,11 @@ void add_without_rest(Operation& op, const Split& c, Tensors operands, Form form
 }  // namespace
 
 OPERATION("centroid_topk") {
+  op.backward_reads = {0, 1, 2};
+  op.backward_reads_results = true;
+  op.gradients_round_once = false;                 // they are sums of two nodes' gradients
   op.rounds_once = op.same_bits_anywhere = false;  // weights are rounded too, and tensor cores need aligned rows
   const auto add_plain = [&](const Split& c, Form form = Form::usual) { add(op, c, random_operands(c.s)).form = form; };
-
-  // The tests change the tensors of the first case: the gradient reads all of them, and the results.
-  const HeadSizes first{2, 2, 3, 4, 3, 3};
-  const AttentionMask all = every_way_masked(first);
-  Tensors masked = random_operands(first);
-  masked.insert(masked.end(), {all.query_lengths, all.key_lengths, all.allowed});
-  Case& changed = add(op, {first, 2, "everything", all}, masked);
-  changed.forward = [](const Variables& t) {
-    const auto [topk, mass, rest] =
-        centroid_topk(t[0], t[1], t[2], 2, {.mask = causal_mask(t[3].value(), t[4].value(), t[5].value())});
-    return Variables{Variable(topk), mass, rest};
-  };
-  op.backward_reads = {0, 1, 2, 3, 4, 5};
-  op.backward_reads_results = true;
 
   for (const HeadSizes& s : every_size())
     for (const int64_t top : {1, 3, 32}) {
@@ -300,32 +308,31 @@ TEST_CASE("centroid_topk without a key left has no top keys, no mass, no rest an
   const Operands x({2, 1, 3, 4, 2, 2}, DType::float32);
   const AttentionOptions options{.mask = {.query_lengths = int32s({3, 1}), .key_lengths = int32s({0, 4})}};
   const CentroidTopK r = centroid_topk(x.q, x.k, x.v, 2, true, options);
-  const auto g = centroid_topk_backward(x.q, x.k, x.v, options, r, random_tensor({2, 1, 3}, DType::float32, 8),
-                                        random_tensor({2, 3, 1, 2}, DType::float32, 9));
+  Tensor dk = zeros_like(x.k), dv = zeros_like(x.v);
+  const Tensor dq = centroid_topk_backward(x.q, x.k, x.v, options, r, random_tensor({2, 1, 3}, DType::float32, 8),
+                                           random_tensor({2, 3, 1, 2}, DType::float32, 9), dk, dv);
   for (size_t row : {0, 1, 2, 4, 5}) {  // batch element 0 has no keys, 1 has one query
     CHECK(r.topk.to_vector<int32_t>()[2 * row] == -1);
     CHECK(r.mass.to_vector<float>()[row] == 0);
     CHECK(r.logsumexp.to_vector<float>()[row] == -INFINITY);
     for (size_t d : {0, 1})
-      CHECK((r.rest.to_vector<float>()[2 * row + d] == 0 && g.dq.to_vector<float>()[2 * row + d] == 0));
+      CHECK((r.rest.to_vector<float>()[2 * row + d] == 0 && dq.to_vector<float>()[2 * row + d] == 0));
   }
-  for (size_t i = 0; i < 8; ++i) CHECK((g.dk.to_vector<float>()[i] == 0 && g.dv.to_vector<float>()[i] == 0));
+  for (size_t i = 0; i < 8; ++i) CHECK((dk.to_vector<float>()[i] == 0 && dv.to_vector<float>()[i] == 0));
   CHECK(r.mass.to_vector<float>()[3] > 0);
 }
 
 TEST_CASE("the gradient of centroid_topk adds to the gradients of k and v that it is given", "[centroid_topk]") {
   const Operands x({2, 2, 5, 300, 3, 4}, DType::float64);
   const CentroidTopK r = centroid_topk(x.q, x.k, x.v, 3, true, {});
-  const auto backward = [&](const Tensor& dk, const Tensor& dv) {
-    return centroid_topk_backward(x.q, x.k, x.v, {}, r, r.mass, r.rest, dk, dv);
+  const auto backward = [&](Tensor dk, Tensor dv) {
+    const Tensor dq = centroid_topk_backward(x.q, x.k, x.v, {}, r, r.mass, r.rest, dk, dv);
+    return Tensors{dq, dk, dv};
   };
-  const auto own = backward({}, {});
-  const Tensor dk = x.k.clone(), dv = x.v.clone();
-  const auto added = backward(dk, dv);
-  CHECK(same_bits(added.dq, own.dq));
-  CHECK(difference(dk, binary(Binary::add, x.k, own.dk)) <= tolerance::float64);
-  CHECK(difference(dv, binary(Binary::add, x.v, own.dv)) <= tolerance::float64);
-  CHECK_ERROR(backward(dk, {}), "centroid_topk: expected dk and dv, or neither");
+  const Tensors own = backward(zeros_like(x.k), zeros_like(x.v)), added = backward(x.k.clone(), x.v.clone());
+  CHECK(same_bits(added[0], own[0]));
+  CHECK(difference(added[1], binary(Binary::add, x.k, own[1])) <= tolerance::float64);
+  CHECK(difference(added[2], binary(Binary::add, x.v, own[2])) <= tolerance::float64);
 }
 
 TEST_CASE("centroid_topk leaves the rest out where nobody asks for it", "[centroid_topk]") {
@@ -383,7 +390,8 @@ TEST_CASE("centroid_topk on CUDA passes over given top keys that are no keys", "
     const auto on_device = [&](size_t i) { return t[i].cast(DType::float32).to(Device::cuda); };
     const Tensor q = on_device(0), k = on_device(1), v = on_device(2);
     const CentroidTopK made = centroid_topk(q, k, v, 9, true, {}, given.to(Device::cuda));
-    const auto [dq, dk, dv] = centroid_topk_backward(q, k, v, {}, made, made.mass, made.rest);
+    Tensor dk = zeros_like(k), dv = zeros_like(v);
+    const Tensor dq = centroid_topk_backward(q, k, v, {}, made, made.mass, made.rest, dk, dv);
     std::vector<std::vector<float>> all;
     for (const Tensor& x : {made.mass, made.rest, dq, dk, dv}) all.push_back(x.to_vector<float>());
     return all;
@@ -441,11 +449,6 @@ TEST_CASE("centroid_topk refuses what it cannot compute", "[centroid_topk]") {
     keys.mutable_data<int32_t>()[6] = -1;
     CHECK_ERROR(of(x, 2, {}, keys), "centroid_topk: expected top keys to rise and then be -1, got -1 before");
   }
-  const CentroidTopK saved = of(x, 2);
-  CHECK_ERROR(centroid_topk_backward(x.q, x.k, x.v, {}, saved, saved.rest, saved.rest),
-              "centroid_topk: expected the gradient of mass of shape [2, 3, 4], got [2, 4, 3, 7]");
-  CHECK_ERROR(centroid_topk_backward(x.q, x.k, x.v, {}, saved, saved.mass, saved.mass),
-              "centroid_topk: expected the gradient of rest of shape [2, 4, 3, 7], got [2, 3, 4]");
   const Tensor cuda = elsewhere({0, 4, 3, 6});
   CHECK_ERROR(centroid_topk(x.q, cuda, x.v, 1, true, {}), "centroid_topk: k is on cuda, q on cpu");
   CHECK_NEEDS_CUDA(centroid_topk(cuda, cuda, cuda, 1, true, {}), "centroid_topk");

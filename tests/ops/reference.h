@@ -126,8 +126,8 @@ struct Rows4 {
   Shape shape;
 };
 
-// The sum or mean of x [B, N, H, D] over each cluster.
-inline std::vector<double> reference_segment_reduce(Segment kind, const Tensor& x, const Groups& groups) {
+// The mean of x [B, N, H, D] over each cluster.
+inline std::vector<double> reference_segment_mean(const Tensor& x, const Groups& groups) {
   const int64_t B = x.size(0), N = x.size(1), H = x.size(2), C = groups.clusters();
   const Rows4 from(x);
   Rows4 result(Tensor::zeros(x.shape().with(1, C), DType::float64));
@@ -136,9 +136,9 @@ inline std::vector<double> reference_segment_reduce(Segment kind, const Tensor& 
     const auto label = labels.begin() + head * N;
     for (int64_t i = 0; i < N; ++i) {
       if (label[i] < 0 || label[i] >= C) continue;
-      const double divisor = kind == Segment::mean ? double(std::count(label, label + N, label[i])) : 1;
+      const double members = double(std::count(label, label + N, label[i]));
       for (int64_t d = 0; d < x.size(3); ++d)
-        result(head / H, label[i], head % H, d) += from(head / H, i, head % H, d) / divisor;
+        result(head / H, label[i], head % H, d) += from(head / H, i, head % H, d) / members;
     }
   }
   return result.values;

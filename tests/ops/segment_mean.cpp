@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "autograd/ops/improved_clustered.h"
 #include "tests/ops/attention_test.h"
 
 namespace {
@@ -28,19 +29,16 @@ std::string size_name(const Grouped& size, int64_t D) { return concat(grouped_la
 
 }  // namespace
 
-// The sum is its gradient's transpose; the tape has the mean alone.
 OPERATION("segment_mean") {
   const auto add = [&](const Grouped& size, int64_t D, const Tensor& labels, const std::string& name) {
     Case& test = op.add(name, {normal({size.B, size.N, size.H, D}), labels});
     test.forward = [C = size.C](const Variables& t) {
       const Groups groups = group(t[1].value(), C);
-      return Variables{segment_mean(t[0], groups), Variable(segment_reduce(Segment::sum, t[0].value(), groups))};
+      return Variables{segment_mean(t[0], groups)};
     };
     test.reference = [C = size.C](const Tensors& t) {
       const Groups groups = group(t[1], C);
-      const Shape shape = t[0].shape().with(1, C);
-      return Tensors{from_doubles(reference_segment_reduce(Segment::mean, t[0], groups), shape),
-                     from_doubles(reference_segment_reduce(Segment::sum, t[0], groups), shape)};
+      return Tensors{from_doubles(reference_segment_mean(t[0], groups), t[0].shape().with(1, C))};
     };
   };
   op.backward_reads = {1};
@@ -56,13 +54,13 @@ OPERATION("segment_broadcast") {
     test.forward = [size = size, D = D](const Variables& t) {
       const Groups groups = group(t[1].value(), size.C);
       const Tensor& x = t[0].value();
-      const Tensor sum = Tensor::full({size.B, size.N, size.H, D}, 1, x.dtype(), x.device());
-      return Variables{segment_broadcast(t[0], groups), Variable(segment_broadcast(Segment::mean, x, groups)),
-                       Variable(segment_broadcast(Segment::mean, x, groups, sum))};
+      Tensor sum = Tensor::full({size.B, size.N, size.H, D}, 1, x.dtype(), x.device());
+      segment_mean_backward(x, groups, sum);
+      return Variables{segment_broadcast(t[0], groups), sum};
     };
     test.reference = [size = size, D = D](const Tensors& t) {
       const Rows4 rows(t[0]);
-      Rows4 copy(Tensor::zeros({size.B, size.N, size.H, D}, DType::float64)), share = copy;
+      Rows4 copy(Tensor::zeros({size.B, size.N, size.H, D}, DType::float64));
       Rows4 added(Tensor::full(copy.shape, 1, DType::float64));
       const auto labels = t[1].to_vector<int32_t>();
       for (int64_t head = 0; head < size.B * size.H; ++head) {
@@ -73,13 +71,11 @@ OPERATION("segment_broadcast") {
           const double members = double(std::count(label, label + size.N, label[i]));
           for (int64_t d = 0; d < D; ++d) {
             copy(b, i, h, d) = rows(b, label[i], h, d);
-            share(b, i, h, d) = rows(b, label[i], h, d) / members;
-            added(b, i, h, d) += share(b, i, h, d);
+            added(b, i, h, d) += rows(b, label[i], h, d) / members;
           }
         }
       }
-      return Tensors{from_doubles(copy.values, copy.shape), from_doubles(share.values, share.shape),
-                     from_doubles(added.values, added.shape)};
+      return Tensors{from_doubles(copy.values, copy.shape), from_doubles(added.values, added.shape)};
     };
   }
 }
@@ -89,24 +85,23 @@ TEST_CASE("segment operations refuse what they cannot compute", "[segment_mean]"
     Tensor x, centroids;
     Groups groups;
   } c{Tensor({2, 7, 3, 4}), Tensor({2, 5, 3, 4}), group(Tensor::zeros({2, 3, 7}, DType::int32), 5)};
-  CHECK_ERROR(segment_reduce(Segment::sum, Tensor(), c.groups), "segment_reduce: x was never given a value");
-  CHECK_ERROR(segment_reduce(Segment::sum, c.x.cast(DType::int32), c.groups), "segment_reduce: x must be floating");
-  CHECK_ERROR(segment_reduce(Segment::sum, c.x.reshape({2, 7, 12}), c.groups),
-              "segment_reduce: expected x of shape [B, N, H, D], got [2, 7, 12]");
-  CHECK_ERROR(segment_reduce(Segment::sum, c.x.reshape({7, 2, 3, 4}), c.groups),
-              "segment_reduce: expected labels of shape [7, 3, 2], got [2, 3, 7]");
-  CHECK_ERROR(segment_reduce(Segment::sum, c.x, {}), "segment_reduce: labels was never given a value");
-  CHECK_ERROR(segment_broadcast(Segment::sum, c.centroids, {}), "segment_broadcast: labels was never given a value");
-  CHECK_ERROR(segment_broadcast(Segment::sum, c.x, c.groups),
+  Tensor sum = c.centroids;
+  CHECK_ERROR(segment_mean(Tensor(), c.groups), "segment_mean: x was never given a value");
+  CHECK_ERROR(segment_mean(c.x.cast(DType::int32), c.groups), "segment_mean: x must be floating");
+  CHECK_ERROR(segment_mean(c.x.reshape({2, 7, 12}), c.groups),
+              "segment_mean: expected x of shape [B, N, H, D], got [2, 7, 12]");
+  CHECK_ERROR(segment_mean(c.x.reshape({7, 2, 3, 4}), c.groups),
+              "segment_mean: expected labels of shape [7, 3, 2], got [2, 3, 7]");
+  CHECK_ERROR(segment_mean(c.x, {}), "segment_mean: labels was never given a value");
+  CHECK_ERROR(segment_broadcast(c.centroids, {}), "segment_broadcast: labels was never given a value");
+  CHECK_ERROR(segment_broadcast(c.x, c.groups),
               "segment_broadcast: expected x of shape [2, 5, 3, 4], got [2, 7, 3, 4]");
-  CHECK_ERROR(segment_broadcast(Segment::sum, c.centroids.reshape({2, 15, 4}), c.groups),
+  CHECK_ERROR(segment_broadcast(c.centroids.reshape({2, 15, 4}), c.groups),
               "segment_broadcast: expected x of shape [B, C, H, D], got [2, 15, 4]");
-  CHECK_ERROR(segment_broadcast(Segment::sum, c.centroids, c.groups, c.centroids),
-              "segment_broadcast: expected the sum of shape [2, 7, 3, 4], got [2, 5, 3, 4]");
+  CHECK_ERROR(segment_mean_backward(c.centroids, c.groups, sum),
+              "segment_mean: expected the sum of shape [2, 7, 3, 4], got [2, 5, 3, 4]");
   const Groups here = group(Tensor({0, 2, 3}, DType::int32), 4);
-  CHECK_ERROR(segment_reduce(Segment::sum, elsewhere({0, 3, 2, 5}), here),
-              "segment_reduce: labels is on cpu, expected cuda");
-  CHECK_ERROR(segment_broadcast(Segment::sum, elsewhere({0, 4, 2, 5}), here),
-              "segment_broadcast: labels is on cpu, x on cuda");
+  CHECK_ERROR(segment_mean(elsewhere({0, 3, 2, 5}), here), "segment_mean: labels is on cpu, expected cuda");
+  CHECK_ERROR(segment_broadcast(elsewhere({0, 4, 2, 5}), here), "segment_broadcast: labels is on cpu, x on cuda");
   CHECK_NEEDS_CUDA(group(elsewhere({0, 2, 3}, DType::int32), 4), "group");
 }

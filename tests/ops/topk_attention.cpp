@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "autograd/ops/improved_clustered.h"
 #include "tests/ops/attention_test.h"
 
 namespace {
@@ -51,13 +52,6 @@ struct TopCase {
 
 }  // namespace
 
-// Improved clustered attention as it is composed, for fixed labels.
-static Variable improved_clustered(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
-                                   int64_t top, const AttentionOptions& exact, const AttentionOptions& tail) {
-  const auto split = centroid_topk(segment_mean(q, groups), k, v, top, tail);
-  return topk_attention(q, k, v, groups, split.topk, split.mass, split.rest, exact);
-}
-
 TEST_CASE("gradient of improved clustered attention, from means over top keys to its output",
           "[topk_attention][grad]") {
   const HeadSizes s{2, 2, 6, 7, 3, 2};
@@ -70,8 +64,9 @@ TEST_CASE("gradient of improved clustered attention, from means over top keys to
       INFO("top " << top << ", dropout " << p);
       const AttentionOptions exact{{.key_lengths = lengths}, {p, generator.draw(0, Purpose::attention_dropout)}, 0};
       const AttentionOptions tail{{.key_lengths = lengths}, {p, generator.draw(0, Purpose::attention_rest_dropout)}, 0};
-      CHECK_GRADIENT([&](const auto& in) { return improved_clustered(in[0], in[1], in[2], groups, top, exact, tail); },
-                     x.q, x.k, x.v);
+      CHECK_GRADIENT(
+          [&](const auto& in) { return improved_clustered(in[0], in[1], in[2], groups, top, exact, tail).out; }, x.q,
+          x.k, x.v);
     }
 }
 
@@ -82,7 +77,7 @@ TEST_CASE("improved clustered attention is full attention where every key is a t
   const AttentionOptions options{.mask = {.key_lengths = int32s({17, 9})}};
   for (int64_t top : {17, 40}) {
     const Variable q(x.q, true), k(x.k, true), v(x.v, true);
-    const Variable out = improved_clustered(q, k, v, groups, top, options, options);
+    const Variable out = improved_clustered(q, k, v, groups, top, options, options).out;
     const AttentionResult full = attention(x.q, x.k, x.v, options);
     CHECK(difference(out.value(), full.out) <= tolerance::float64);
     const Tensor g = random_tensor(out.shape(), DType::float64, 8);
@@ -113,7 +108,7 @@ TEST_CASE("a query of no cluster gets exact zeros, and so does its gradient", "[
 TEST_CASE("a cluster without top keys leaves its queries the rest alone", "[topk_attention]") {
   TopCase test({1, 1, 6, 4, 3, 2}, 2, 3, DType::float32);
   std::fill_n(test.topk.mutable_data<int32_t>(), 6, -1);
-  CHECK(same_bits(test.run(), segment_broadcast(Segment::sum, test.rest, test.groups)));
+  CHECK(same_bits(test.run(), segment_broadcast(test.rest, test.groups).value()));
 }
 
 TEST_CASE("NaN and infinity stay within their batch element and head in topk_attention", "[topk_attention]") {
@@ -168,10 +163,6 @@ TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
   CHECK_ERROR(run(t.groups, t.topk, {}, t.rest), "topk_attention: mass was never given a value");
   CHECK_ERROR(run(t.groups, t.topk, t.mass.cast(DType::float64), t.rest),
               "topk_attention: mass is float64, q is float32");
-  CHECK_ERROR(topk_attention_backward(t.x.q, t.x.k, t.x.v, t.groups, t.topk, t.mass, {}, t.x.q),
-              "topk_attention: expected the gradient of shape [2, 4, 3, 7], got [2, 4, 3, 6]");
-  CHECK_ERROR(topk_attention_backward(t.x.q, t.x.k, t.x.v, t.groups, t.topk, t.mass.cast(DType::float64), {}, t.x.v),
-              "topk_attention: ");
   const Tensor cuda = elsewhere({0, 4, 3, 6});
   CHECK_ERROR(topk_attention(cuda, cuda, cuda, group(Tensor({0, 3, 4}, DType::int32), 1), t.topk, t.mass, t.rest, {}),
               "topk_attention: topk is on cpu, q on cuda");
@@ -187,6 +178,7 @@ struct Split {
   Labels labels = Labels::random;
   double dropout = 0;
   bool same_keys = false;  // all clusters have the same top keys
+  bool alone = false;      // no mass and no rest
 };
 
 Tensor labels_of(const Split& c) {
@@ -219,21 +211,29 @@ Tensor top_keys(const Split& c) {
   return Tensor::from(keys, {c.s.B, c.s.H, c.C, c.k});
 }
 
-// q, k, v, labels, top keys, mass and rest.
+// q, k, v, labels, top keys, and unless alone mass and rest.
 Tensors operands_of(const Split& c) {
   const HeadSizes& s = c.s;
-  return {normal({s.B, s.N, s.H, s.D}),
-          normal({s.B, s.S, s.H, s.D}, 2),
-          normal({s.B, s.S, s.H, s.M}, 3),
-          labels_of(c),
-          top_keys(c),
-          uniform({s.B, s.H, c.C}, 0, 1, 4),
-          normal({s.B, c.C, s.H, s.M}, 5)};
+  Tensors operands{normal({s.B, s.N, s.H, s.D}), normal({s.B, s.S, s.H, s.D}, 2), normal({s.B, s.S, s.H, s.M}, 3),
+                   labels_of(c), top_keys(c)};
+  if (c.alone) return operands;
+  operands.push_back(uniform({s.B, s.H, c.C}, 0, 1, 4));
+  operands.push_back(normal({s.B, c.C, s.H, s.M}, 5));
+  return operands;
 }
 
+// With a mass and a rest, recorded as a node of its own; without, as oracle-top does.
 Variable forward_of(const Split& c, const Variables& t) {
-  return topk_attention(t[0], t[1], t[2], group(t[3].value(), c.C), t[4].value(), t[5], t[6],
-                        {.dropout = test_dropout(c.dropout)});
+  const Groups groups = group(t[3].value(), c.C);
+  const AttentionOptions options{.dropout = test_dropout(c.dropout)};
+  if (c.alone) return topk_attention(t[0], t[1], t[2], groups, t[4].value(), options);
+  Tensors x;
+  for (const Variable& operand : t) x.push_back(operand.value());
+  return record("topk_attention", topk_attention(x[0], x[1], x[2], groups, x[4], x[5], x[6], options),
+                {t[0], t[1], t[2], t[5], t[6]}, [x, groups, options](const Tensor& g) -> Gradients {
+                  const auto d = topk_attention_backward(x[0], x[1], x[2], groups, x[4], x[5], options, g);
+                  return {d.dq, d.dk, d.dv, d.dmass, d.drest};
+                });
 }
 
 // out_i = m_j (z a V_top) + rest_j, with a the softmax over the top keys of the query's cluster j.
@@ -254,6 +254,7 @@ Tensor reference_of(const Split& c, const Tensors& t) {
   weights = reference_weights(weights);
   if (c.dropout > 0) weights = product(weights, dropout_factors(s, test_dropout(c.dropout)));
   Rows4 out(from_doubles(times_values(weights, t[2]), {s.B, s.N, s.H, s.M}));
+  if (c.alone) return from_doubles(out.values, out.shape);
   const auto mass = as_double(t[5]);
   const Rows4 rest(t[6]);
   weights.rows([&](int64_t b, int64_t h, int64_t i) {
@@ -268,17 +269,22 @@ Tensor reference_of(const Split& c, const Tensors& t) {
 
 OPERATION("topk_attention") {
   op.rounds_once = op.same_bits_anywhere = false;  // weights are rounded too, and tensor cores need aligned rows
-  op.backward_reads = {0, 1, 2, 3, 4, 5};
+  op.backward_reads = {0, 1, 2, 3, 4};
   const auto add = [&](const Split& c, Form form = Form::usual) -> Case& {
     Case& test = op.add(concat(c.s, " k ", c.k, " C ", c.C, " labels ", int(c.labels), " dropout ", c.dropout,
-                               c.same_keys ? ", the same keys" : ""),
+                               c.same_keys ? ", the same keys" : "", c.alone ? " alone" : ""),
                         operands_of(c));
     test.form = form;
     test.forward = [c](const Variables& t) { return Variables{forward_of(c, t)}; };
     test.reference = [c](const Tensors& t) { return Tensors{reference_of(c, t)}; };
     return test;
   };
-  add({{2, 2, 7, 6, 2, 3}, 3, 3});  // the one whose tensors are changed
+  const auto add_alone = [&](const HeadSizes& s, int64_t C, int64_t k, Labels labels, double dropout,
+                             Form form = Form::usual) {
+    add({s, C, k, labels, dropout, false, true}, form);
+  };
+  add_alone({2, 2, 7, 6, 2, 3}, 3, 3, Labels::random, 0);  // the one whose tensors are changed
+  add({{2, 2, 7, 6, 2, 3}, 3, 3});
   add({{1, 2, 301, 600, 7, 5}, 13, 32}).on_cuda = false;
   for (const HeadSizes& s : {HeadSizes{1, 1, 1, 1, 1, 1},
                              {0, 2, 3, 3, 2, 2},
@@ -316,12 +322,49 @@ OPERATION("topk_attention") {
     }
     add({{2, 2, 3, 4, 8, 8}, 2, 9}, form);
     // Each query a cluster of its own, as in oracle-top.
+    for (const int64_t k : {8, 35}) add_alone({2, 2, 67, 131, 24, 8}, 67, k, Labels::own, 0.1, form);
+    add_alone({2, 2, 151, 131, 8, 16}, 13, 33, Labels::random, 0.3, form);
     for (const int64_t k : {8, 35}) add({{2, 2, 67, 131, 24, 8}, 67, k, Labels::own, 0.1}, form);
     // Keys that more clusters have than one warp sums up by itself.
     for (const int64_t k : {8, 35}) add({{1, 2, 67, 131, 72, 64}, 67, k, Labels::own, 0, true}, form);
   }
   for (const int64_t D : {8, 3}) add({{1, 2, 33000, 40, D, 8}, 2, 5});  // tasks of several tiles
   add({{2, 2, 67, 131, 11, 7}, 67, 35, Labels::own, 0.1});
+  add_alone({2, 2, 67, 131, 11, 7}, 67, 35, Labels::own, 0.1);
+}
+
+// Operands: q, k, v, labels and the keys' lengths; the top keys are given, because the function jumps where they
+// change.
+OPERATION("improved_clustered") {
+  op.rounds_once = op.gradients_round_once = op.same_bits_anywhere = false;
+  op.backward_reads = {0, 1, 2, 3, 4};
+  for (const Split& c : {Split{{2, 2, 7, 6, 2, 3}, 3, 2},
+                         {{2, 3, 41, 29, 5, 4}, 4, 7, Labels::few_used, 0.3},
+                         {{3, 2, 67, 131, 16, 8}, 5, 32, Labels::one_huge, 0.3},
+                         {{2, 2, 3, 4, 5, 6}, 2, 9}}) {
+    const Tensor given = top_keys(c), lengths = some_lengths(c.s.B, c.s.S);
+    Case& test = op.add(concat(c.s, " k ", c.k, " C ", c.C, " dropout ", c.dropout),
+                        {normal({c.s.B, c.s.N, c.s.H, c.s.D}), normal({c.s.B, c.s.S, c.s.H, c.s.D}, 2),
+                         normal({c.s.B, c.s.S, c.s.H, c.s.M}, 3), labels_of(c), lengths});
+    const auto run = [=](const auto& q, const auto& k, const auto& v, const Tensor& labels, const Tensor& key_lengths) {
+      const AttentionMask mask{.key_lengths = key_lengths};
+      return improved_clustered(q, k, v, group(labels, c.C), c.k, {mask, test_dropout(c.dropout)},
+                                {mask, test_dropout(c.dropout, Purpose::attention_rest_dropout)}, true,
+                                given.to(labels.device()));
+    };
+    test.forward = [=](const Variables& t) {
+      const auto [out, topk, mass] = run(t[0], t[1], t[2], t[3].value(), t[4].value());
+      return Variables{out, mass.clone()};
+    };
+    test.reference = [=](const Tensors& t) {
+      const Groups groups = group(t[3], c.C);
+      const Tensor means = from_doubles(reference_segment_mean(t[0], groups), t[0].shape().with(1, c.C));
+      const CentroidTopK split =
+          centroid_topk(means, t[1], t[2], c.k, true,
+                        {{.key_lengths = t[4]}, test_dropout(c.dropout, Purpose::attention_rest_dropout)}, given);
+      return Tensors{reference_of(c, {t[0], t[1], t[2], t[3], given, split.mass, split.rest}), split.mass};
+    };
+  }
 }
 
 #if CAIRN_HAS_CUDA
