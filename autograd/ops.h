@@ -82,7 +82,8 @@ Variable log_softmax(const Variable& x);  // NaN in a row of minus infinities (o
 Variable l2_normalize(const Variable& x);
 // (x - mean) / sqrt(variance + epsilon) * weight + bias over the last axis (ops/layer_norm.cpp).
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias, double epsilon = 1e-5);
-// 0 with probability p, else scaled by 1 / (1 - p) (ops/dropout.cpp).
+// 0 with probability p, else scaled by 1 / (1 - p) (ops/dropout.cpp). Axis 0 is the axis of examples (see
+// Draw::first). Error: p outside [0, 1].
 Variable dropout(const Variable& x, double p, Draw draw);
 // residual + dropout(x) in one pass; both have one shape.
 Variable dropout_add(const Variable& x, double p, Draw draw, const Variable& residual);
@@ -93,10 +94,13 @@ Variable gather_columns(const Variable& x, const Tensor& columns);
 
 // ---- losses, to a scalar unless said
 // Mean of -log softmax(logits)[target] over rows whose target is not negative: [..., classes], int32 [...] -> scalar
-// (ops/cross_entropy.cpp).
+// (ops/cross_entropy.cpp). Error (on the CPU): a target is no class.
 Variable cross_entropy(const Variable& logits, const Tensor& targets);
-// -log p of each target, summed over its alignments to frames, CTC (ops/ctc_loss.cpp): logits [B, T, K], int32 [B, U],
-// [B], [B] -> [B].
+// CTC (Graves et al. 2006): minus the log probability of each target, summed over its alignments to frames, where y =
+// softmax(logits) (ops/ctc_loss.cpp). logits [B, T, K]; targets int32 [B, U], of which target_lengths int32 [B] count;
+// frames int32 [B]: how many of the T frames count. [B]: the loss is infinity, and its gradient 0, where a target does
+// not fit into its frames. Error: blank outside [0, K); on the CPU: a length out of range, a label outside [0, K) or
+// equal to the blank.
 Variable ctc_loss(const Variable& logits, const Tensor& targets, const Tensor& frames, const Tensor& target_lengths,
                   int blank = 0);
 // Mean of -t log sigmoid(x) - (1 - t) log(1 - sigmoid(x)) for logits x and targets t in [0, 1].

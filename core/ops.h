@@ -49,36 +49,10 @@ Tensor sum(const Tensor& x);
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
 // ---- rows
-// Each element is 0 with probability p, else scaled by 1 / (1 - p). The gradient is the same function of dy. Axis 0 is
-// the axis of examples (see Draw::first). If a residual is given, it is added in the same pass. Error: p outside [0,
-// 1].
-Tensor dropout(const Tensor& x, double p, Draw draw, const Tensor& residual = {});
-
 // table [n, cols], index int32 [...] -> [..., cols]; index -1 gives zeros. Error (on the CPU): index outside [-1, n).
 Tensor gather_rows(const Tensor& table, const Tensor& index);
 // The gradient: [n, cols] with x [..., cols] added at index [...].
 Tensor scatter_add_rows(const Tensor& x, const Tensor& index, int64_t n);
-
-struct CrossEntropy {
-  Tensor loss, logsumexp, count;  // scalar, [rows], int32 scalar
-};
-// Mean of -log softmax(logits)[target] over the rows whose target is not negative. logits [..., classes], targets int32
-// [...]. Error (on the CPU): a target is no class.
-CrossEntropy cross_entropy(const Tensor& logits, const Tensor& targets);
-Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const CrossEntropy& saved,
-                              const Tensor& dloss);
-
-struct CtcLoss {
-  Tensor loss, logsumexp, alpha;  // [B], [B, T], [B, T, 2 U + 1]
-};
-// CTC (Graves et al. 2006): minus the log probability of each target, summed over its alignments to frames, where y =
-// softmax(logits). logits [B, T, K]; targets int32 [B, U], of which target_lengths int32 [B] count; frames int32 [B]:
-// how many of the T frames count. The loss is infinity, and its gradient 0, where a target does not fit into its
-// frames. Error: blank outside [0, K); on the CPU: a length out of range, a label outside [0, K) or equal to the blank.
-CtcLoss ctc_loss(const Tensor& logits, const Tensor& targets, const Tensor& frames, const Tensor& target_lengths,
-                 int blank = 0);
-Tensor ctc_loss_backward(const Tensor& logits, const Tensor& targets, const Tensor& frames,
-                         const Tensor& target_lengths, int blank, const CtcLoss& saved, const Tensor& dloss);
 
 // The index of the largest element along the last axis, int32 [...]; the first of equal ones; a NaN is the largest.
 // Error: the axis is empty or too long.

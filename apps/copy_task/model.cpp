@@ -59,7 +59,7 @@ Metrics evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t
     const Batch data = make_batch(std::min(evaluation_batch, sequences - done), length, random);
     generator.set_step(step * 1000003 + uint64_t(done));
     const Tensor logits = model(data.input, {.generator = &generator}).value().to(Device::cpu);
-    loss += cross_entropy(logits, data.target).loss.item() * double(data.target.elements());
+    loss += cross_entropy(logits, data.target).value().item() * double(data.target.elements());
     const Tensor answers = argmax(logits);
     const auto *answer = answers.data<int32_t>(), *target = data.target.data<int32_t>(),
                *input = data.input.data<int32_t>();

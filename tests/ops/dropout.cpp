@@ -61,7 +61,7 @@ TEST_CASE("dropout refuses what it cannot compute", "[dropout]") {
   CHECK_ERROR(dropout(x, 1.1, draw), "dropout: expected a probability, got 1.1");
   CHECK_ERROR(dropout(x, NAN, draw), "dropout: expected a probability, got nan");
   CHECK_ERROR(dropout(x.cast(DType::int32), 0.5, draw), "dropout: x must be floating, got int32");
-  CHECK_NEEDS_CUDA(dropout(elsewhere({0}), 0, {}), "dropout");
-  CHECK_ERROR(dropout(x, 0.5, draw, Tensor({1})), "dropout: expected the residual of shape [4], got [1]");
-  CHECK_ERROR(dropout(x, 0.5, draw, x.cast(DType::float64)), "dropout: the residual is float64, x is float32");
+  CHECK_NEEDS_CUDA(dropout(elsewhere({0}), 0.5, {}), "dropout");
+  CHECK_ERROR(dropout_add(x, 0.5, draw, Tensor({1})), "dropout: expected the residual of shape [4], got [1]");
+  CHECK_ERROR(dropout_add(x, 0.5, draw, x.cast(DType::float64)), "dropout: the residual is float64, x is float32");
 }
