@@ -22,7 +22,7 @@ GradientCheck check_gradient(const std::function<Variable(const std::vector<Vari
 
   const auto loss = [&] {
     const NoGrad no_grad;
-    return sum(binary(Binary::multiply, f(variables).value(), weight)).item();
+    return sum(f(variables) * weight).value().item();
   };
   GradientCheck result;
   for (size_t i = 0; i < variables.size(); ++i) {

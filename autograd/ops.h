@@ -1,7 +1,7 @@
 #pragma once
 // Every differentiable function. ops/<stem>.cpp defines it, forward pass and gradient side by side. Code without
 // gradients gives it tensors and takes value(). The floating operands must agree in dtype and device; the error names
-// the one that does not. Where core/ops.h has a tensor operation of the same name, errors are those of that operation.
+// the one that does not.
 #include <initializer_list>
 #include <optional>
 #include <vector>
@@ -11,24 +11,31 @@
 
 namespace cairn {
 
-// ---- elementwise (ops/elementwise.cpp). Operands broadcast as in NumPy.
+// ---- elementwise (ops/elementwise.cpp; core/functions.h has the formulas). Operands broadcast as in NumPy. Error:
+// they do not broadcast. + - * maximum, where and affine also take int32, without gradient.
+Variable unary(Unary op, const Variable& x);
+Variable binary(Binary op, const Variable& a, const Variable& b);
+// alpha x + beta.
+Variable affine(const Variable& x, double alpha, double beta = 0);
 Variable operator+(const Variable& a, const Variable& b);
 Variable operator-(const Variable& a, const Variable& b);
-Variable operator*(const Variable& a, const Variable& b);
-Variable operator/(const Variable& a, const Variable& b);
-Variable operator*(double alpha, const Variable& x);
-Variable operator+(const Variable& x, double beta);
-inline Variable operator-(const Variable& x) { return -1.0 * x; }
-inline Variable operator*(const Variable& x, double alpha) { return alpha * x; }
-inline Variable operator/(const Variable& x, double alpha) { return (1 / alpha) * x; }
-inline Variable operator+(double beta, const Variable& x) { return x + beta; }
-inline Variable operator-(const Variable& x, double beta) { return x + -beta; }
-inline Variable operator-(double beta, const Variable& x) { return -x + beta; }
+inline Variable operator*(const Variable& a, const Variable& b) { return binary(Binary::multiply, a, b); }
+inline Variable operator/(const Variable& a, const Variable& b) { return binary(Binary::divide, a, b); }
+inline Variable operator*(double alpha, const Variable& x) { return affine(x, alpha); }
+inline Variable operator+(const Variable& x, double beta) { return affine(x, 1, beta); }
+inline Variable operator-(const Variable& x) { return affine(x, -1); }
+inline Variable operator*(const Variable& x, double alpha) { return affine(x, alpha); }
+inline Variable operator/(const Variable& x, double alpha) { return affine(x, 1 / alpha); }
+inline Variable operator+(double beta, const Variable& x) { return affine(x, 1, beta); }
+inline Variable operator-(const Variable& x, double beta) { return affine(x, 1, -beta); }
+inline Variable operator-(double beta, const Variable& x) { return affine(x, -1, beta); }
 Variable reciprocal(const Variable& x);  // 1 / x
 inline Variable operator/(double alpha, const Variable& x) { return alpha * reciprocal(x); }
-Variable divide_or_zero(const Variable& a, const Variable& b);  // where b is 0, it and its gradients are 0
-Variable maximum(const Variable& a, const Variable& b);         // if a = b, a gets the gradient
-Variable pow(const Variable& a, const Variable& b);
+// a / b; where b is 0, it and its gradients are 0.
+inline Variable divide_or_zero(const Variable& a, const Variable& b) { return binary(Binary::divide_or_zero, a, b); }
+// If a = b, a gets the gradient.
+inline Variable maximum(const Variable& a, const Variable& b) { return binary(Binary::maximum, a, b); }
+inline Variable pow(const Variable& a, const Variable& b) { return binary(Binary::pow, a, b); }
 Variable pow(const Variable& x, double exponent);
 Variable exp(const Variable& x);
 Variable log(const Variable& x);
@@ -39,17 +46,18 @@ Variable rsqrt_or_zero(const Variable& x);  // 1 / sqrt(x); at 0 it and its grad
 Variable tanh(const Variable& x);
 Variable sigmoid(const Variable& x);
 Variable relu(const Variable& x);
-Variable gelu(const Variable& x);            // x Phi(x), exact
-Variable silu(const Variable& x);            // x sigmoid(x)
-Variable elu_plus_one(const Variable& x);    // x + 1 above 0, else e^x
-Variable unary(Unary f, const Variable& x);  // a function that is chosen at run time (core/functions.h)
+Variable gelu(const Variable& x);          // x Phi(x), exact
+Variable silu(const Variable& x);          // x sigmoid(x)
+Variable elu_plus_one(const Variable& x);  // x + 1 above 0, else e^x
 // a where the condition (bool) is true, else b.
 Variable where(const Tensor& condition, const Variable& a, const Variable& b);
 
 // The same numbers in another floating type; x itself if it has this type already.
 Variable cast(const Variable& x, DType dtype);
 
-// ---- shapes (ops/strided_copy.cpp). Negative axes count from the end.
+// ---- shapes (ops/strided_copy.cpp), for tensors of any dtype. Negative axes count from the end. Error: an axis is out
+// of range or given twice.
+using Axes = std::vector<int>;
 Variable reshape(const Variable& x, const Shape& shape);
 Variable reshape(const Variable& x, std::initializer_list<int64_t> sizes);  // one may be -1: the size that is left
 Variable permute(const Variable& x, const Axes& axes);                      // axis i of the result is axes[i] of x
@@ -67,6 +75,9 @@ Variable mean(const Variable& x);
 Variable mean(const Variable& x, const Axes& axes, bool keep = false);
 Variable max(const Variable& x);  // the first of equal elements gets the gradient; a NaN is the largest
 Variable max(const Variable& x, const Axes& axes, bool keep = false);
+// The gradient of broadcasting from `shape` to x's shape, which the tape takes: sums over the axes that were stretched
+// or added.
+Tensor sum_to(const Tensor& x, const Shape& shape);
 
 // ---- matrices (ops/gemm.cpp)
 // op(a) op(b): [..., m, k] and [..., k, n] -> [..., m, n]; one operand may be a single matrix. A transposed operand has
@@ -87,9 +98,11 @@ Variable layer_norm(const Variable& x, const Variable& weight, const Variable& b
 Variable dropout(const Variable& x, double p, Draw draw);
 // residual + dropout(x) in one pass; both have one shape.
 Variable dropout_add(const Variable& x, double p, Draw draw, const Variable& residual);
-// Rows of table [n, cols] at index [...] int32: [..., cols]; -1 gives zeros (ops/rows.cpp).
+// Rows of table [n, cols] at index [...] int32: [..., cols]; -1 gives zeros (ops/rows.cpp). Error (on the CPU): index
+// outside [-1, n).
 Variable gather_rows(const Variable& table, const Tensor& index);
-// One column of each row of x [..., C], columns int32 [...] -> [...]; column -1 gives 0.
+// One column of each row of x [..., C], columns int32 [...] -> [...]; column -1 gives 0. Error (on the CPU): column
+// outside [-1, C).
 Variable gather_columns(const Variable& x, const Tensor& columns);
 
 // ---- losses, to a scalar unless said

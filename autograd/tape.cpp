@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "autograd/check_finite.h"
-#include "core/ops.h"
+#include "autograd/ops.h"
 #include "core/ops/checks.h"
 #include "core/trace.h"
 
@@ -28,14 +28,16 @@ Edge edge_to(const Variable& input) {
   return {nullptr, input.shared_state(), type_of(state.value)};
 }
 
-// slot += gradient; in place only if nothing else shares the slot's storage.
-void add_to(Tensor& slot, const Tensor& gradient) {
-  if (!slot.defined())
-    slot = gradient;
-  else if (slot.unique())
-    accumulate(slot, gradient);
-  else
-    slot = binary(Binary::add, slot, gradient);
+// slot += gradient; in place in one of the two that nothing else shares.
+void add_to(Tensor& slot, Tensor gradient) {
+  if (slot.defined() && !slot.unique()) std::swap(slot, gradient);
+  if (!gradient.defined()) return;
+  if (!slot.defined()) {
+    slot = std::move(gradient);
+    return;
+  }
+  if (!slot.unique()) slot = slot.clone();
+  accumulate(slot, gradient);
 }
 
 void note_leaves(const std::vector<Node*>& nodes) {
@@ -164,7 +166,7 @@ void backward(const Variable& output, const Tensor& gradient) {
         inputs[i] = Tensor();
         // The user may change a leaf's gradient in place, so it must not share storage.
         if (edge.leaf && !sum.defined() && !reduced.unique()) reduced = reduced.clone();
-        add_to(sum, reduced);
+        add_to(sum, std::move(reduced));
       }
       if (finite) finite->check_gradient(node, i, sum);
     }

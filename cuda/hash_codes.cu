@@ -116,9 +116,12 @@ __global__ void __launch_bounds__(32 * projection_warps, 2)
 constexpr int rotation_threads = 128;
 
 __global__ void __launch_bounds__(rotation_threads)
-    make_rotations(int64_t n, int64_t columns, int64_t D, Draw draw, float* rotations) {
+    make_rotations(int64_t n, int64_t columns, int64_t D, int64_t random, Draw draw, float* rotations) {
   const int64_t i = int64_t(blockIdx.x) * rotation_threads + threadIdx.x, column = i / D;
-  if (i < n) rotations[i] = normal(draw.key(), uint32_t(column % columns), uint32_t(i % D), uint32_t(column / columns));
+  if (i < n)
+    rotations[i] = i % D < random
+                       ? normal(draw.key(), uint32_t(column % columns), uint32_t(i % D), uint32_t(column / columns))
+                       : 0.0f;
 }
 
 // `columns_a_lane`: 1 for up to 32 columns, or 2.
@@ -172,10 +175,11 @@ void hash_codes(Stream stream, HashSize size, HeadView<const T> q, const float* 
          {ceil_div(rows, projected_a_block), 32 * projection_warps, 0, stream}, size, q, planes, codes);
 }
 
-void random_rotations(Stream stream, int64_t rounds, int64_t columns, int64_t D, Draw draw, float* rotations) {
+void random_rotations(Stream stream, int64_t rounds, int64_t columns, int64_t D, int64_t random, Draw draw,
+                      float* rotations) {
   const int64_t n = rounds * columns * D;
   if (n > 0)
-    launch(make_rotations, {ceil_div(n, rotation_threads), rotation_threads, 0, stream}, n, columns, D, draw,
+    launch(make_rotations, {ceil_div(n, rotation_threads), rotation_threads, 0, stream}, n, columns, D, random, draw,
            rotations);
 }
 

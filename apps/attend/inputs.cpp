@@ -15,7 +15,7 @@ namespace {
 Tensor as_key_lengths(const Tensor& mask, int64_t B, int64_t S) {
   const Shape shape{B, 1, 1, S};
   if (broadcast(mask.shape(), shape, "mask") != shape) return {};
-  const Tensor rows = broadcast_to(mask, shape);
+  const Tensor rows = broadcast_to(mask, shape).value();
   std::vector<int32_t> lengths;
   for (int64_t b = 0; b < B; ++b) {
     const bool* const row = rows.data<bool>() + b * S;
@@ -132,10 +132,10 @@ TensorFile example_file(int64_t length, uint64_t seed) {
   RandomStream random(seed, 0, Purpose::data, example_data);
   std::vector<int32_t> topic;
   for (int64_t i = 0; i < length; ++i) topic.push_back(i % 16 == 0 ? int32_t(random.below(topics)) : topic.back());
-  const Tensor shared = gather_rows(random_normal({topics, H * D}, random), Tensor::from(topic, {length}));
+  const Variable shared = gather_rows(random_normal({topics, H * D}, random), Tensor::from(topic, {length}));
   const auto rows = [&] {
-    const Tensor own = affine(random_normal({length, H * D}, random), 0.5);
-    return binary(Binary::add, shared, own).reshape({1, length, H, D});
+    const Variable own = 0.5 * Variable(random_normal({length, H * D}, random));
+    return reshape(shared + own, {1, length, H, D}).value();
   };
   return {{{"q", rows()}, {"k", rows()}, {"v", random_normal({1, length, H, D}, random)}}, {}, "the example"};
 }

@@ -43,9 +43,9 @@ std::vector<std::string> every_variant() {
 
 // Not finite if the other has only zeros.
 double relative_error(const Tensor& out, const Tensor& other) {
-  const auto size_of = [](const Tensor& x) { return std::sqrt(sum(unary(Unary::square, x)).item()); };
+  const auto size_of = [](const Variable& x) { return std::sqrt(sum(square(x)).value().item()); };
   const Tensor a = out.cast(DType::float64), b = other.cast(DType::float64);
-  return size_of(binary(Binary::subtract, a, b)) / size_of(b);
+  return size_of(a - b) / size_of(b);
 }
 
 // The queries whose rows are compared: all if there are at most 4096; otherwise a random one from each of 512 equal
@@ -194,7 +194,7 @@ struct Attend : Command {
         if (!result.runner) continue;
         if (interrupted()) throw Interrupted();
         const Tensor own = result.runner->weights(part);
-        const auto sums = sum(unary(Unary::abs, binary(Binary::subtract, own, others)), {2, 3}).to_vector<float>();
+        const auto sums = sum(abs(own - others), {2, 3}).value().to_vector<float>();
         for (size_t head = 0; head < sums.size(); ++head) result.distances[head] += sums[head];
         for (size_t h = 0; h < result.maps.size(); ++h)
           for (size_t i = 0; i < part.size(); ++i)

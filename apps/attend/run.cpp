@@ -102,9 +102,9 @@ Tensor Runner::weights(const std::vector<int64_t>& rows) const {
   const Variable v(Tensor::zeros(v_.value().shape().with(3, R), q.dtype(), device), true);
   const Variable fixed_q(q), fixed_k = attention_->shares_keys() ? fixed_q : Variable(k_.value());
   const Variable result = (*attention_)(fixed_q, fixed_k, v, mask, context_);
-  backward(result, broadcast_to(unit.cast(q.dtype()), q.shape().with(3, R)));
+  backward(result, broadcast_to(unit.cast(q.dtype()), q.shape().with(3, R)).value());
   const Tensor transposed = v.grad().defined() ? v.grad() : v.value();  // [B, S, H, R]
-  return permute(transposed, {0, 2, 3, 1}).to(Device::cpu).cast(DType::float32);
+  return permute(transposed, {0, 2, 3, 1}).value().to(Device::cpu).cast(DType::float32);
 }
 
 TensorFile Runner::output(const std::string& spec) const {

@@ -1,54 +1,75 @@
-#include "autograd/ops.h"
+#include "core/kernels/elementwise.h"
 
+#include <cmath>
+
+#include "autograd/ops.h"
 #include "core/ops/checks.h"
 
 namespace cairn {
 
 // The formulas and derivatives are in core/functions.h.
 Variable unary(Unary op, const Variable& x) {
-  return record(name(op), unary(op, x.value()), {x}, [op, x = SavedTensor(x.value())](const Tensor& g) -> Gradients {
-    return {unary_backward(op, x(), g)};
+  expect(name(op), {{"x", x.value(), "*R"}});
+  Tensor y = empty_like(x.value());
+  CAIRN_RUN(name(op), y, unary<T>(stream, op, y.elements(), x.value().data<T>(), y.mutable_data<T>()));
+  return record(name(op), y, {x}, [op, x = SavedTensor(x.value())](const Tensor& g) -> Gradients {
+    Tensor dx = empty_like(g);
+    CAIRN_RUN(name(op), g,
+              unary_backward<T>(stream, op, g.elements(), x().data<T>(), g.data<T>(), dx.mutable_data<T>()));
+    return {dx};
   });
 }
 
-static Variable apply(Binary op, const Variable& a, const Variable& b) {
-  return record(name(op), binary(op, a.value(), b.value()), {a, b},
-                [op, a = SavedTensor(a.value()), b = SavedTensor(b.value()), by_a = a.requires_grad(),
-                 by_b = b.requires_grad()](const Tensor& g) -> Gradients {
-                  return {by_a ? binary_backward(op, 0, a(), b(), g) : Tensor(),
-                          by_b ? binary_backward(op, 1, a(), b(), g) : Tensor()};
-                });
+static Tensor computed(Binary op, const Tensor& a, const Tensor& b) {
+  Tensor y(expect_broadcast(name(op), a, b, takes_int32(op)), a.dtype(), a.device());
+  const Strides strides = broadcast_strides(y.shape(), {a.shape(), b.shape()});
+  CAIRN_RUN_NUMBERS(name(op), a, binary<T>(stream, op, strides, a.data<T>(), b.data<T>(), y.mutable_data<T>()));
+  return y;
+}
+
+// g df / da (operand 0) or g df / db (operand 1), in g's shape.
+static Tensor gradient_of(Binary op, int operand, const Tensor& a, const Tensor& b, const Tensor& g) {
+  Tensor dx = empty_like(g);
+  const Strides strides = broadcast_strides(g.shape(), {g.shape(), a.shape(), b.shape()});
+  CAIRN_RUN(
+      name(op), g,
+      binary_backward<T>(stream, op, operand, strides, g.data<T>(), a.data<T>(), b.data<T>(), dx.mutable_data<T>()));
+  return dx;
+}
+
+Variable binary(Binary op, const Variable& a, const Variable& b) {
+  return record(
+      name(op), computed(op, a.value(), b.value()), {a, b},
+      [op, a = SavedTensor(a.value()), b = SavedTensor(b.value()), by_a = a.requires_grad(),
+       by_b = b.requires_grad()](const Tensor& g) -> Gradients {
+        return {by_a ? gradient_of(op, 0, a(), b(), g) : Tensor(), by_b ? gradient_of(op, 1, a(), b(), g) : Tensor()};
+      });
 }
 
 // The gradient of a sum needs neither operands nor a copy.
 Variable operator+(const Variable& a, const Variable& b) {
-  return record("add", binary(Binary::add, a.value(), b.value()), {a, b}, [](const Tensor& g) -> Gradients {
+  return record("add", computed(Binary::add, a.value(), b.value()), {a, b}, [](const Tensor& g) -> Gradients {
     return {g, g};
   });
 }
 
 Variable operator-(const Variable& a, const Variable& b) {
-  return record("subtract", binary(Binary::subtract, a.value(), b.value()), {a, b}, [](const Tensor& g) -> Gradients {
-    return {g, affine(g, -1)};
+  return record("subtract", computed(Binary::subtract, a.value(), b.value()), {a, b}, [](const Tensor& g) -> Gradients {
+    return {g, affine(g, -1).value()};
   });
 }
 
-Variable operator*(const Variable& a, const Variable& b) { return apply(Binary::multiply, a, b); }
-Variable operator/(const Variable& a, const Variable& b) { return apply(Binary::divide, a, b); }
-Variable divide_or_zero(const Variable& a, const Variable& b) { return apply(Binary::divide_or_zero, a, b); }
-Variable maximum(const Variable& a, const Variable& b) { return apply(Binary::maximum, a, b); }
-Variable pow(const Variable& a, const Variable& b) { return apply(Binary::pow, a, b); }
-Variable pow(const Variable& x, double exponent) {
-  return pow(x, Variable(Tensor::full({}, exponent, x.dtype(), x.device())));
-}
+Variable pow(const Variable& x, double exponent) { return pow(x, Tensor::full({}, exponent, x.dtype(), x.device())); }
 
-Variable operator*(double alpha, const Variable& x) {
-  return record("scale", affine(x.value(), alpha), {x},
-                [alpha](const Tensor& g) -> Gradients { return {affine(g, alpha)}; });
-}
-
-Variable operator+(const Variable& x, double beta) {
-  return record("shift", affine(x.value(), 1, beta), {x}, [](const Tensor& g) -> Gradients { return {g}; });
+Variable affine(const Variable& x, double alpha, double beta) {
+  expect("affine", {number({"x", x.value(), "*R"})});
+  check(is_floating(x.dtype()) || (alpha == std::trunc(alpha) && beta == std::trunc(beta)), "affine: ", alpha, " x + ",
+        beta, " for int32 x, expected whole numbers");
+  Tensor y = empty_like(x.value());
+  CAIRN_RUN_NUMBERS("affine", y,
+                    affine<T>(stream, y.elements(), alpha, beta, x.value().data<T>(), y.mutable_data<T>()));
+  return record("affine", y, {x},
+                [alpha](const Tensor& g) -> Gradients { return {alpha == 1 ? g : affine(g, alpha).value()}; });
 }
 
 Variable cast(const Variable& x, DType dtype) {
@@ -65,15 +86,22 @@ CAIRN_UNARY(CAIRN_DEFINE)
 #undef CAIRN_DEFINE
 
 Variable where(const Tensor& condition, const Variable& a, const Variable& b) {
-  return record("where", where(condition, a.value(), b.value()), {a, b},
-                [condition = SavedTensor(condition)](const Tensor& g) -> Gradients {
-                  const Tensor zero = Tensor::zeros({}, g.dtype(), g.device());
-                  return {where(condition(), g, zero), where(condition(), zero, g)};
-                });
+  const Shape shape = expect_broadcast("where", a.value(), b.value(), true);
+  expect("where",
+         {number({"the first operand", a.value(), "*A"}), of_type(DType::boolean, "the condition", condition, "*C")});
+  Tensor y(broadcast(condition.shape(), shape, "where"), a.dtype(), a.device());
+  const Strides strides = broadcast_strides(y.shape(), {condition.shape(), a.shape(), b.shape()});
+  CAIRN_RUN_NUMBERS(
+      "where", y,
+      where<T>(stream, strides, condition.data<bool>(), a.value().data<T>(), b.value().data<T>(), y.mutable_data<T>()));
+  return record("where", y, {a, b}, [condition = SavedTensor(condition)](const Tensor& g) -> Gradients {
+    const Tensor zero = Tensor::zeros({}, g.dtype(), g.device());
+    return {where(condition(), g, zero).value(), where(condition(), zero, g).value()};
+  });
 }
 
 Variable binary_cross_entropy(const Variable& logits, const Variable& targets) {
-  return mean(apply(Binary::binary_cross_entropy, logits, targets));
+  return mean(binary(Binary::binary_cross_entropy, logits, targets));
 }
 
 }  // namespace cairn

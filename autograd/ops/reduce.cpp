@@ -1,8 +1,11 @@
+#include "core/kernels/reduce.h"
+
 #include <algorithm>
 #include <initializer_list>
 #include <numeric>
 
 #include "autograd/ops.h"
+#include "core/ops/checks.h"
 
 namespace cairn {
 
@@ -26,13 +29,55 @@ static Shape kept(Shape shape, const Axes& axes) {
   return shape;
 }
 
+// Over some axes, which disappear, or with `keep` have one element.
+static Tensor summed(const Tensor& x, const Axes& axes, bool keep = false) {
+  expect("sum", {{"x", x, "*R"}});
+  bool summed[max_rank] = {};
+  for (const int given : axes) {
+    const int axis = x.shape().normalize(given);
+    check(!summed[axis], "sum: axis ", given, " is given twice");
+    summed[axis] = true;
+  }
+  // Neighboring axes are summed in one pass, the innermost first.
+  Tensor y = x;
+  Shape shape;  // without the axes that are summed
+  for (int last = x.rank() - 1; last >= 0; --last) {
+    if (!summed[last]) continue;
+    Reduction size;
+    for (int axis = last + 1; axis < x.rank(); ++axis) size.inner *= y.size(axis);
+    Shape to = y.shape();
+    for (; last >= 0 && summed[last]; --last) {
+      size.n *= y.size(last);
+      to = to.with(last, 1);
+    }
+    for (int axis = 0; axis <= last; ++axis) size.outer *= y.size(axis);
+    Tensor next(to, x.dtype(), x.device());
+    if (next.elements() == 0) size.n = 0;  // do not loop over empty rows
+    CAIRN_RUN("sum", y, sum<T>(stream, size, y.data<T>(), next.mutable_data<T>()));
+    y = next;
+  }
+  for (int axis = 0; axis < x.rank(); ++axis)
+    if (!summed[axis]) shape.push_back(x.size(axis));
+  return keep ? y : y.reshape(shape);
+}
+
 Variable sum(const Variable& x, const Axes& axes, bool keep) {
-  const Tensor y = sum(x.value(), axes, keep);
+  const Tensor y = summed(x.value(), axes, keep);
   return record("sum", y, {x}, [saved = kept(x.shape(), axes), from = x.shape()](const Tensor& g) -> Gradients {
-    return {broadcast_to(g.reshape(saved), from)};
+    return {broadcast_to(g.reshape(saved), from).value()};
   });
 }
 Variable sum(const Variable& x) { return sum(x, all_axes(x)); }
+
+Tensor sum_to(const Tensor& x, const Shape& shape) {
+  expect("sum_to", {{"x", x, "*R"}});
+  if (x.shape() == shape) return x;
+  check(broadcast(x.shape(), shape, "sum_to") == x.shape(), "sum_to: ", shape, " does not broadcast to ", x.shape());
+  Axes axes;
+  for (int axis = -x.rank(); axis < 0; ++axis)
+    if (-axis > shape.rank() || shape[axis] != x.size(axis)) axes.push_back(axis);
+  return summed(x, axes).reshape(shape);
+}
 
 Variable mean(const Variable& x, const Axes& axes, bool keep) {
   const Variable total = sum(x, axes, keep);

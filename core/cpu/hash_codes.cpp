@@ -97,12 +97,13 @@ class LargestOfBothSigns {
 
 }  // namespace
 
-void random_rotations(Stream, int64_t rounds, int64_t columns, int64_t D, Draw draw, float* rotations) {
+void random_rotations(Stream, int64_t rounds, int64_t columns, int64_t D, int64_t random, Draw draw, float* rotations) {
   const PhiloxKey key = draw.key();
   parallel_for(rounds * columns, 64, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       for (int64_t d = 0; d < D; ++d)
-        rotations[i * D + d] = normal(key, uint32_t(i % columns), uint32_t(d), uint32_t(i / columns));
+        rotations[i * D + d] =
+            d < random ? normal(key, uint32_t(i % columns), uint32_t(d), uint32_t(i / columns)) : 0.0f;
   });
 }
 

@@ -49,9 +49,10 @@ struct LargestProjection {
 };
 
 CAIRN_KERNELS(
-    // rotations [rounds, columns, D], normal. Element [round, column, d] is number (round, column, d) of the draw, so
-    // it does not depend on how many rounds and columns there are. (The planes of hash_codes are one round of them.)
-    void random_rotations(Stream, int64_t rounds, int64_t columns, int64_t D, Draw, float* rotations);
+    // rotations [rounds, columns, D], normal for d < random, then 0. Element [round, column, d] is number (round,
+    // column, d) of the draw, so it does not depend on how many rounds and columns there are. (The planes of hash_codes
+    // are one round of them.)
+    void random_rotations(Stream, int64_t rounds, int64_t columns, int64_t D, int64_t random, Draw, float* rotations);
     // planes [bits, D + 1]: row j is p_j, then the threshold t_j. Bit j of codes [B, H, N] is 1 where q . p_j > t_j; a
     // NaN gives 0.
     template <class T> void hash_codes(Stream, HashSize, HeadView<const T> q, const float* planes, uint64_t* codes);

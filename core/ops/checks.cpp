@@ -90,6 +90,12 @@ Sizes expect(const char* operation, std::initializer_list<Operand> operands, Siz
   return known;
 }
 
+Shape expect_broadcast(const char* operation, const Tensor& a, const Tensor& b, bool or_int32) {
+  const Operand first{"the first operand", a, "*A"}, second{"the second operand", b, "*B"};
+  expect(operation, {or_int32 ? number(first) : first, second});
+  return broadcast(a.shape(), b.shape(), operation);
+}
+
 void check_values(const char* operation, const char* name, const Tensor& tensor, int64_t lowest, int64_t highest) {
   if (!tensor.defined() || tensor.device() != Device::cpu) return;
   const int32_t* values = tensor.data<int32_t>();

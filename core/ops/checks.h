@@ -65,6 +65,9 @@ class Sizes {
 // Error: an operand does not meet its requirements.
 Sizes expect(const char* operation, std::initializer_list<Operand> operands, Sizes known = {});
 
+// The shape that two operands of one dtype and device broadcast to; `or_int32`: not only of floating ones.
+Shape expect_broadcast(const char* operation, const Tensor& a, const Tensor& b, bool or_int32 = false);
+
 // Error: an element of an int32 tensor is outside [lowest, highest]. Checks only on the CPU: CUDA reads nothing back,
 // and its kernels skip such elements. The tensor may be undefined.
 void check_values(const char* operation, const char* name, const Tensor& tensor, int64_t lowest, int64_t highest);

@@ -11,22 +11,26 @@ static void check_bits(const char* operation, int64_t bits) {
   check<UsageError>(bits >= 1 && bits <= 64, operation, ": bits = ", bits, ", expected 1 to 64");
 }
 
-Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, Draw draw, Device device) {
-  check<UsageError>(rounds >= 1, "random_rotations: rounds = ", rounds, ", expected at least 1");
-  check<UsageError>(columns >= 1, "random_rotations: columns = ", columns, ", expected at least 1");
+// [rounds, columns, D]; the elements of a column from `random` on are 0.
+static Tensor draw_columns(int64_t rounds, int64_t columns, int64_t D, int64_t random, const Draw& draw,
+                           Device device) {
   Tensor rotations({rounds, columns, D}, DType::float32, device);
   if (D == 0) return rotations;
   CAIRN_CALL("random_rotations", rotations,
-             random_rotations(stream, rounds, columns, D, draw.for_kernel(), rotations.mutable_data<float>()));
+             random_rotations(stream, rounds, columns, D, random, draw.for_kernel(), rotations.mutable_data<float>()));
   return rotations;
+}
+
+Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, Draw draw, Device device) {
+  check<UsageError>(rounds >= 1, "random_rotations: rounds = ", rounds, ", expected at least 1");
+  check<UsageError>(columns >= 1, "random_rotations: columns = ", columns, ", expected at least 1");
+  return draw_columns(rounds, columns, D, D, draw, device);
 }
 
 Tensor random_planes(int bits, int64_t D, bool bias, Draw draw, Device device) {
   check_bits("random_planes", bits);
   check(D >= 0 && D <= INT32_MAX, "random_planes: D = ", D, ", expected 0 to ", INT32_MAX);
-  Tensor planes = random_rotations(1, bits, D + 1, draw, device).reshape({bits, D + 1});
-  if (!bias) assign(planes, 1, D, Tensor::zeros({bits, 1}, DType::float32, device));
-  return planes;
+  return draw_columns(1, bits, D + 1, bias ? D + 1 : D, draw, device).reshape({bits, D + 1});
 }
 
 Tensor hash_codes(const Tensor& q, const Tensor& planes) {

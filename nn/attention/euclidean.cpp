@@ -13,7 +13,7 @@ Tensor first_of_groups(const Shape& shape, const Tensor& lengths, int64_t cluste
   const Tensor label = position_labels(shape, lengths, clusters, false, device);
   const Tensor none = Tensor::full({}, -1, DType::int32, device);
   const Tensor before = concat({broadcast_to(none, shape.with(2, 1)), slice(label, 2, 0, shape[2] - 1)}, 2).value();
-  return where(compare(Compare::equal, label, before), none, label);
+  return where(compare(Compare::equal, label, before), none, label).value();
 }
 
 Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters, int iterations) {

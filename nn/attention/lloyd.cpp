@@ -23,7 +23,7 @@ Tensor metric_of(const Tensor& k, const Tensor& lengths) {
 Tensor keep_up_to(int64_t most, const Tensor& lengths, const Tensor& before, const Tensor& after) {
   if (!lengths.defined()) return after;
   const Tensor limit = Tensor::full({}, double(most), DType::int32, lengths.device());
-  return where(compare(Compare::less_equal, lengths.reshape({lengths.size(0), 1, 1}), limit), before, after);
+  return where(compare(Compare::less_equal, lengths.reshape({lengths.size(0), 1, 1}), limit), before, after).value();
 }
 
 // With A the metric and m_c the mean of cluster c, row c is (A m_c, -m_c . A m_c / 2). Its product with (q, 1) is the
@@ -33,7 +33,8 @@ Variable rows_of(const Variable& means, const Tensor& metric, const Groups& grou
   const Variable seen = metric.defined() ? matmul(means, Variable(metric)) : means;
   const Variable shift = -0.5 * sum(means * seen, {3}, true);
   const Tensor& ends = groups.offsets();  // [B, H, C + 1]
-  const Tensor empty = compare(Compare::equal, slice(ends, 2, 0, C), slice(ends, 2, 1, C + 1)).reshape(shift.shape());
+  const Tensor empty =
+      compare(Compare::equal, slice(ends, 2, 0, C).value(), slice(ends, 2, 1, C + 1).value()).reshape(shift.shape());
   return concat({seen, where(empty, constant(-INFINITY, {}, shift), shift)}, 3);
 }
 
@@ -49,7 +50,7 @@ Tensor lloyd(const Tensor& q, const Tensor& lengths, Tensor labels, int64_t clus
     const Groups groups = group(labels, clusters);
     const Variable means = heads_first(segment_mean(wide, groups));
     labels = argmax(matmul(with_ones, rows_of(means, metric, groups), false, true).value());
-    if (lengths.defined()) labels = where(inside, labels, none);
+    if (lengths.defined()) labels = where(inside, labels, none).value();
   }
   return labels;
 }

@@ -51,8 +51,8 @@ struct Lsh : Attention {
       return bucket_attention(q, keys, v, groups, options_of_buckets, options(mask, context));
     };
     if (!mean) return attend(buckets);
-    Variable sum = attend(slice(buckets, 2, 0, 1));
-    for (int64_t round = 1; round < rounds; ++round) sum = sum + attend(slice(buckets, 2, round, round + 1));
+    Variable sum = attend(slice(buckets, 2, 0, 1).value());
+    for (int64_t round = 1; round < rounds; ++round) sum = sum + attend(slice(buckets, 2, round, round + 1).value());
     return sum / double(rounds);
   }
   double flops(const AttentionWork& work) const override {

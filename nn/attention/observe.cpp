@@ -8,11 +8,11 @@ Tensor identity_values(const Tensor& k) {
   const int64_t S = k.size(1);
   const Tensor position = arange(S, k.device());
   const Tensor identity = compare(Compare::equal, position.reshape({S, 1, 1}), position).cast(k.dtype());
-  return broadcast_to(identity, {k.size(0), S, k.size(2), S});
+  return broadcast_to(identity, {k.size(0), S, k.size(2), S}).value();
 }
 
 // The output [B, N, H, S] for identity values, as weights: float32 [B, H, N, S].
-Tensor as_weights(const Tensor& out) { return permute(out.cast(DType::float32), {0, 2, 1, 3}); }
+Tensor as_weights(const Tensor& out) { return permute(out.cast(DType::float32), {0, 2, 1, 3}).value(); }
 
 }  // namespace
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/ops.h"
+#include "autograd/ops.h"
 #include "core/trace.h"
 
 namespace cairn {
@@ -65,7 +65,7 @@ void average_weights(Optimizer& optimizer, Communicator& ranks) {
   const trace::Span span("mean of weights over ranks", "module");
   for (Tensor x : weights_and_moments(optimizer)) {
     ranks.sum(x);
-    x.copy_from(affine(x, 1.0 / ranks.size()));
+    x.copy_from(affine(x, 1.0 / ranks.size()).value());
   }
   optimizer.set_state(of_rank_0(ranks, optimizer.state()));
 }

@@ -35,7 +35,7 @@ TEST_CASE("an observed encoder computes what it computes unobserved", "[attentio
     REQUIRE(seen.size() == 2);
     for (const Observation& layer : seen) {
       CHECK(layer.q.shape() == Shape{2, 9, 2, 4});
-      CHECK(difference(sum(layer.weights, {3}), Tensor::full({2, 2, 9}, 1)) <= tolerance::float32);
+      CHECK(difference(sum(layer.weights, {3}).value(), Tensor::full({2, 2, 9}, 1)) <= tolerance::float32);
       const bool clustered = std::string(spec)[0] == 'i';
       CHECK(layer.choices["labels"].defined() == clustered);
       // Full attention of the same q and k, with the same scale.

@@ -57,7 +57,7 @@ BatchHeads weights_by_reference(const Trial& trial, Attention& attention, const 
   const AttentionSpec spec = parse_attention(attention.spec());
   const int64_t D = in.q.size(3);
   BatchHeads weights(in.q.size(0), in.q.size(2), in.q.size(1), in.v.size(1));
-  const auto heads_first = [](const Tensor& x) { return as_double(permute(x, {0, 2, 1, 3})); };
+  const auto heads_first = [](const Tensor& x) { return as_double(permute(x, {0, 2, 1, 3}).value()); };
   const auto q = heads_first(in.q), k = heads_first(attention.shares_keys() ? in.q : in.k);
   const auto length = [](const Tensor& lengths, int64_t b, int64_t all) {
     return lengths.defined() ? int64_t(lengths.data<int32_t>()[b]) : all;
@@ -137,7 +137,9 @@ std::vector<Situation> every_situation() {
 // Positions of x [B, N, H, D] or of labels [B, H, N] in another order.
 Tensor reordered(const Tensor& x) {
   const int axis = x.rank() == 4 ? 1 : 2;
-  return concat({slice(x, axis, 12, x.size(axis)), slice(x, axis, 5, 12), slice(x, axis, 0, 5)}, axis).value();
+  return concat({slice(x, axis, 12, x.size(axis)).value(), slice(x, axis, 5, 12).value(), slice(x, axis, 0, 5).value()},
+                axis)
+      .value();
 }
 
 }  // namespace
@@ -346,19 +348,19 @@ TEST_CASE("padding changes an attention variant's results by rounding alone", "[
       const auto attention = trial.make(H, D);
       Inputs padded(B, all, all, H, D, D), in = padded;
       padded.set_lengths({n, n});
-      for (Tensor* x : {&in.q, &in.k, &in.v}) *x = slice(*x, 1, 0, n);
+      for (Tensor* x : {&in.q, &in.k, &in.v}) *x = slice(*x, 1, 0, n).value();
       const Tensor dout = random_tensor({B, all, H, D}, DType::float64, 9);  // not 0 beyond the lengths
       AttentionChoices made, padded_made;
-      const auto expected = in.both_ways(*attention, slice(dout, 1, 0, n), context_of(generator, &made));
+      const auto expected = in.both_ways(*attention, slice(dout, 1, 0, n).value(), context_of(generator, &made));
       const auto results = padded.both_ways(*attention, dout, context_of(generator, &padded_made));
       for (size_t i = 0; i < results.size(); ++i) {
         INFO("result " << i);
-        CHECK(difference(slice(results[i], 1, 0, n), expected[i]) <= tolerance::float64);
-        CHECK(difference(slice(results[i], 1, n, all), Tensor::zeros({B, all - n, H, D}, DType::float64)) == 0);
+        CHECK(difference(slice(results[i], 1, 0, n).value(), expected[i]) <= tolerance::float64);
+        CHECK(difference(slice(results[i], 1, n, all).value(), Tensor::zeros({B, all - n, H, D}, DType::float64)) == 0);
       }
       for (const auto& [name, choice] : made.tensors)
         if (choice.dtype() == DType::int32 && choice.size(-1) == n)
-          CHECK(same_bits(slice(padded_made[name], choice.rank() - 1, 0, n), choice));
+          CHECK(same_bits(slice(padded_made[name], choice.rank() - 1, 0, n).value(), choice));
     }
 }
 

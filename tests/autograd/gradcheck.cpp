@@ -6,9 +6,9 @@
 
 // x^2 with a given gradient.
 static Variable square_with(const Variable& x, std::function<Tensor(const Tensor& dx)> distort) {
-  return record("square", binary(Binary::multiply, x.value(), x.value()), {x},
+  return record("square", binary(Binary::multiply, x.value(), x.value()).value(), {x},
                 [x = x.value(), distort](const Tensor& g) -> Gradients {
-                  return {distort(affine(binary(Binary::multiply, x, g), 2))};
+                  return {distort(affine(binary(Binary::multiply, x, g), 2).value())};
                 });
 }
 
@@ -18,8 +18,8 @@ TEST_CASE("check_gradient accepts a right gradient and finds a wrong one", "[gra
     return check_gradient([&](const auto& in) { return square_with(in[0], distort); }, {x}).error;
   };
   CHECK(error([](const Tensor& dx) { return dx; }) <= tolerance::gradient);
-  CHECK(error([](const Tensor& dx) { return affine(dx, -1); }) > tolerance::gradient);
-  CHECK(error([](const Tensor& dx) { return affine(dx, 1 + 1e-5); }) > tolerance::gradient);
+  CHECK(error([](const Tensor& dx) { return affine(dx, -1).value(); }) > tolerance::gradient);
+  CHECK(error([](const Tensor& dx) { return affine(dx, 1 + 1e-5).value(); }) > tolerance::gradient);
   CHECK(error([](const Tensor&) { return Tensor(); }) > tolerance::gradient);
   for (size_t element : {0, 3, 5})  // one NaN, anywhere
     CHECK(error([=](const Tensor& dx) {

@@ -100,7 +100,7 @@ Case& add(Operation& op, const Buckets& c, Tensors operands) {
 Tensors operands_of(const Buckets& c) {
   const HeadSizes& s = c.s;
   const int lowest = c.mask.query_lengths.defined() ? -1 : 0;
-  return {normal({s.B, s.N, s.H, s.D}), affine(normal({s.B, s.S, s.H, s.D}, 2), 1 / std::sqrt(1 + double(s.D))),
+  return {normal({s.B, s.N, s.H, s.D}), affine(normal({s.B, s.S, s.H, s.D}, 2), 1 / std::sqrt(1 + double(s.D))).value(),
           uniform({s.B, s.S, s.H, s.M}, -1, 1, 3), random_buckets(s, c.rounds, c.count, lowest)};
 }
 

@@ -96,7 +96,7 @@ Tensors random_operands(const HeadSizes& s) {
 // Scores with many ties: of halves of whole numbers, whose products and sums are exact.
 Tensors with_ties(const HeadSizes& s) {
   Tensors t = random_operands(s);
-  for (const size_t i : {0, 1}) t[i] = affine(integers(t[i].shape(), -2, 2, i + 1).cast(DType::float64), 0.5);
+  for (const size_t i : {0, 1}) t[i] = affine(integers(t[i].shape(), -2, 2, i + 1).cast(DType::float64), 0.5).value();
   return t;
 }
 // Every third key, at most `top`; none for the second centroid. Some of the keys may be masked.
@@ -331,8 +331,8 @@ TEST_CASE("the gradient of centroid_topk adds to the gradients of k and v that i
   };
   const Tensors own = backward(zeros_like(x.k), zeros_like(x.v)), added = backward(x.k.clone(), x.v.clone());
   CHECK(same_bits(added[0], own[0]));
-  CHECK(difference(added[1], binary(Binary::add, x.k, own[1])) <= tolerance::float64);
-  CHECK(difference(added[2], binary(Binary::add, x.v, own[2])) <= tolerance::float64);
+  CHECK(difference(added[1], binary(Binary::add, x.k, own[1]).value()) <= tolerance::float64);
+  CHECK(difference(added[2], binary(Binary::add, x.v, own[2]).value()) <= tolerance::float64);
 }
 
 TEST_CASE("centroid_topk leaves the rest out where nobody asks for it", "[centroid_topk]") {
@@ -371,7 +371,7 @@ TEST_CASE("given top keys that are masked have no mass", "[centroid_topk]") {
   const Operands x({1, 1, 2, 600, 3, 4}, DType::float64);
   const AttentionOptions options{.mask = {.key_lengths = int32s({20})}};
   // Fill the memory that scores are kept in with large ones first.
-  centroid_topk(affine(x.q, 0, 50), affine(x.k, 0, 50), x.v, 2, false, {});
+  centroid_topk(affine(x.q, 0, 50).value(), affine(x.k, 0, 50).value(), x.v, 2, false, {});
   const CentroidTopK result =
       centroid_topk(x.q, x.k, x.v, 2, true, options, Tensor::from<int32_t>({30, 599, 5, 30}, {1, 1, 2, 2}));
   const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, options));

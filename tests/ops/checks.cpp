@@ -187,5 +187,5 @@ TEST_CASE("attention without heads, or with heads of nothing, is refused where i
 
 TEST_CASE("an undefined tensor is refused also where nothing is left to do", "[checks]") {
   CHECK_ERROR(sum_to(Tensor(), {}), "sum_to: x was never given a value");
-  CHECK_ERROR(broadcast_to(Tensor(), {}), "broadcast_to: x was never given a value");
+  CHECK_ERROR(broadcast_to(Tensor(), {}), "variable: this variable was never given a value");
 }

@@ -21,7 +21,7 @@ OPERATION("log_softmax") {
   };
   op.draws_empty_rows = false;
   for (const Shape& shape : row_shapes) op.add(shape);
-  op.add("of large numbers", {affine(normal({2, 70}), 1e4)});
+  op.add("of large numbers", {affine(normal({2, 70}), 1e4).value()});
   op.add("with masked elements", {with(normal({2, 5}), {{0, -INFINITY}, {7, -INFINITY}})}).gradient = false;
 }
 

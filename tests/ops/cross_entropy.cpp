@@ -4,7 +4,7 @@
 
 OPERATION("cross_entropy") {
   op.make = [](const Shape& shape) {
-    return Tensors{affine(normal(shape), 3), integers(shape.without(-1), -2, int(shape[-1]) - 1)};
+    return Tensors{affine(normal(shape), 3).value(), integers(shape.without(-1), -2, int(shape[-1]) - 1)};
   };
   op.forward = [](const Variables& t) { return Variables{cross_entropy(t[0], t[1].value())}; };
   op.reference = [](const Tensors& t) { return Tensors{from_doubles({reference_cross_entropy(t[0], t[1])}, {})}; };

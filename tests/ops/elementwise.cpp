@@ -238,8 +238,10 @@ OPERATION("compare") {
 }
 
 TEST_CASE("gradients where functions bend, jump or end", "[elementwise]") {
-  const auto slope = [](Unary op, double x) {
-    return unary_backward(op, Tensor::full({}, x), Tensor::full({}, 1)).item();
+  const auto slope = [](Unary op, double at) {
+    const Variable x(Tensor::full({}, at), true);
+    backward(unary(op, x));
+    return x.grad().item();
   };
   CHECK(slope(Unary::relu, 0) == 0);
   CHECK(slope(Unary::abs, 0) == 0);
@@ -248,8 +250,9 @@ TEST_CASE("gradients where functions bend, jump or end", "[elementwise]") {
   CHECK(slope(Unary::gelu, -50) == 0);
   CHECK(slope(Unary::rsqrt_or_zero, 0) == 0);
   const auto slopes = [](Binary op, double a, double b) {
-    const Tensor x = Tensor::full({}, a), y = Tensor::full({}, b), one = Tensor::full({}, 1);
-    return std::pair{binary_backward(op, 0, x, y, one).item(), binary_backward(op, 1, x, y, one).item()};
+    const Variable x(Tensor::full({}, a), true), y(Tensor::full({}, b), true);
+    backward(binary(op, x, y));
+    return std::pair{x.grad().item(), y.grad().item()};
   };
   CHECK(slopes(Binary::maximum, 2, 2) == std::pair{1.0, 0.0});
   CHECK(slopes(Binary::maximum, 1, 2) == std::pair{0.0, 1.0});
@@ -281,14 +284,10 @@ TEST_CASE("accumulate adds in place", "[elementwise]") {
   CHECK_ERROR(accumulate(y, Tensor({2, 3})), "accumulate: expected x of shape [3, 2], got [2, 3]");
 }
 
-TEST_CASE("elementwise functions and their gradients refuse what does not fit", "[elementwise]") {
-  const Tensor x({2, 3}), y({3});
+TEST_CASE("elementwise functions refuse what does not fit", "[elementwise]") {
+  const Tensor x({2, 3});
   CHECK_ERROR(binary(Binary::divide, x, Tensor()), "divide: the second operand was never given a value");
   CHECK_ERROR(unary(Unary::exp, Tensor({2}, DType::bfloat16)), "exp: bfloat16 is not computed on cpu");
-  CHECK_ERROR(unary_backward(Unary::log, x, Tensor({3, 2})), "log: expected the gradient of shape [2, 3], got [3, 2]");
-  CHECK_ERROR(unary_backward(Unary::log, x, Tensor({2, 3}, DType::float64)), "log: the gradient is float64");
-  CHECK_ERROR(binary_backward(Binary::multiply, 1, x, y, y),
-              "multiply: expected the gradient of shape [2, 3], got [3]");
 }
 
 #if CAIRN_HAS_CUDA
@@ -296,9 +295,9 @@ TEST_CASE("elementwise functions and their gradients refuse what does not fit", 
 TEST_CASE("more elements than the largest grids take at once", "[gpu]") {
   const Tensor row = random_tensor({4297}, DType::float32), column = random_tensor({2003, 1}, DType::float32);
   const auto same = [](auto f) { CHECK(same_bits(f(Device::cuda).to(Device::cpu), f(Device::cpu))); };
-  same([&](Device device) { return affine(broadcast_to(row.to(device), {2003, 4297}), 2); });  // 4096 * 256 * 4
-  same([&](Device device) { return broadcast_to(column.to(device), {2003, 2099}); });
-  same([&](Device device) { return binary(Binary::add, column.to(device), row.to(device)); });
+  same([&](Device device) { return affine(broadcast_to(row.to(device), {2003, 4297}), 2).value(); });  // 4096 * 256 * 4
+  same([&](Device device) { return broadcast_to(column.to(device), {2003, 2099}).value(); });
+  same([&](Device device) { return (column.to(device) + row.to(device)).value(); });
 }
 
 TEST_CASE("casts on CUDA are those of the CPU", "[gpu]") {

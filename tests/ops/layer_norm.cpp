@@ -30,7 +30,7 @@ OPERATION("layer_norm") {
     test.reference = reference_with(epsilon);
   }
   Case& far = op.add("of a mean much larger than the spread",
-                     {affine(normal({3, 64}), 1, 4096), normal({64}), normal({64}, 2)});
+                     {affine(normal({3, 64}), 1, 4096).value(), normal({64}), normal({64}, 2)});
   far.tolerance = 4096 * 0x1p-23;  // half a unit in the last place of the mean, 4096 * 2^-24, goes into every y
   op.add("NaN stays in its row", {with(normal({3, 4}), {{5, NAN}}), normal({4}), normal({4}, 2)}).gradient = false;
   op.refuses({Tensor({2, 3}), Tensor({2}), Tensor({3})}, "layer_norm: expected weight of shape [3], got [2]");

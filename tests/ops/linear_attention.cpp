@@ -118,7 +118,7 @@ TEST_CASE("features that vanish give zeros or the right weights, never NaN", "[l
                                              {3.0, 85.0, true}}) {
     INFO("minus " << of_q << " and " << of_k);
     Operands x(s, DType::float32);
-    x.q = affine(x.q, 1, -of_q), x.k = affine(x.k, 1, -of_k);
+    x.q = affine(x.q, 1, -of_q).value(), x.k = affine(x.k, 1, -of_k).value();
     const auto results = both_ways(x, {}, g);
     for (Tensor* t : {&x.q, &x.k, &x.v}) *t = t->cast(DType::float64);
     const auto expected = both_ways(x, {}, g.cast(DType::float64));

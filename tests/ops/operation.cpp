@@ -78,7 +78,7 @@ double weighted(const Case& test, const Tensors& operands, const Tensors& weight
   const Tensors results = values_of(test.forward(variables_of(operands)));
   double total = 0;
   for (size_t i = 0; i < results.size(); ++i)
-    if (weights[i].defined()) total += sum(binary(Binary::multiply, results[i], weights[i])).item();
+    if (weights[i].defined()) total += sum(results[i] * weights[i]).value().item();
   return total;
 }
 
@@ -98,8 +98,8 @@ void check_gradient(const Case& test) {
     for (size_t i = 0; i < test.operands.size() && !found.empty(); ++i) {
       if (!is_floating(test.operands[i].dtype())) continue;
       const Tensor direction = normal(test.operands[i].shape(), seed + 10 * i);
-      above[i] = binary(Binary::add, above[i], affine(direction, step));
-      below[i] = binary(Binary::subtract, below[i], affine(direction, step));
+      above[i] = binary(Binary::add, above[i], affine(direction, step)).value();
+      below[i] = binary(Binary::subtract, below[i], affine(direction, step)).value();
       const auto d = as_double(direction), g = as_double(found[next++]);
       for (size_t j = 0; j < d.size(); ++j) analytic += d[j] * g[j], scale += std::abs(d[j] * g[j]);
     }
@@ -133,7 +133,7 @@ void check_same_bits(const Tensors& found, const Tensors& expected) {
 // Changes the numbers of x. (Indices are only marked as written, which is enough.)
 void change(Tensor& x) {
   if (is_floating(x.dtype()))
-    x.copy_from(affine(x, 1, 1));
+    x.copy_from(affine(x, 1, 1).value());
   else
     x.mutable_raw();
 }

@@ -72,9 +72,9 @@ OPERATION("mean") {
   op.forward = [](const Variables& t) { return Variables{mean(t[0]), mean(t[0], {0}), mean(t[0], {-1, 0}, true)}; };
   op.reference = [](const Tensors& t) {
     const double n = double(t[0].elements()), rows = double(t[0].size(0)), cols = double(t[0].size(-1));
-    return Tensors{affine(reference_sum(t[0], {}), 1 / n),
-                   affine(reference_sum(t[0], {1, t[0].size(1)}), 1 / rows).reshape({-1}),
-                   affine(reference_sum(t[0], {1, 1}), 1 / (rows * cols))};
+    return Tensors{affine(reference_sum(t[0], {}), 1 / n).value(),
+                   affine(reference_sum(t[0], {1, t[0].size(1)}), 1 / rows).value().reshape({-1}),
+                   affine(reference_sum(t[0], {1, 1}), 1 / (rows * cols)).value()};
   };
   op.rounds_once = false;
   for (const Shape& shape : {Shape{1, 1}, Shape{3, 5}, Shape{70, 1300}}) op.add(concat(shape), {normal(shape)});

@@ -35,15 +35,6 @@ OPERATION("gather_rows") {
   op.refuses({elsewhere({0, 3}), int32s({0})}, "gather_rows: index is on cpu, table on cuda");
 }
 
-TEST_CASE("scatter_add_rows adds nothing to a table of no rows, and needs a number of them that fits", "[rows]") {
-  CHECK(scatter_add_rows(Tensor::full({1, 3}, 1), int32s({-1}), 0).shape() == Shape{0, 3});
-  CHECK_ERROR(scatter_add_rows(Tensor({2, 3}), int32s({0, 3}), -1),
-              "scatter_add_rows: expected at least 0 rows, got -1");
-  CHECK_ERROR(scatter_add_rows(Tensor({2, 3}), int32s({0, 3}), 3), "scatter_add_rows: index[1] is 3, expected -1 to 2");
-  CHECK_ERROR(scatter_add_rows(Tensor({2, 3}), int32s({0}), 3),
-              "scatter_add_rows: expected index of shape [2], got [1]");
-}
-
 OPERATION("gather_columns") {
   op.make = [](const Shape& shape) {
     return Tensors{normal(shape), integers(shape.without(-1), -1, int(shape[-1]) - 1)};
@@ -63,11 +54,6 @@ OPERATION("gather_columns") {
   op.refuses({Tensor({2, 3}), int32s({0})}, "gather_columns: expected columns of shape [2], got [1]");
 }
 
-TEST_CASE("scatter_columns needs a number of columns that they fit", "[rows]") {
-  CHECK_ERROR(scatter_columns(Tensor({2}), int32s({0, 3}), 3), "scatter_columns: columns[1] is 3, expected -1 to 2");
-  CHECK_ERROR(scatter_columns(Tensor({2}), int32s({0, 0}), -1), "scatter_columns: expected at least 0 columns, got -1");
-}
-
 #if CAIRN_HAS_CUDA
 
 TEST_CASE("scatter_add_rows on CUDA adds what the CPU adds in its order", "[rows][gpu]") {
@@ -75,7 +61,8 @@ TEST_CASE("scatter_add_rows on CUDA adds what the CPU adds in its order", "[rows
   for (const RowSelection size : {RowSelection{700, 5, 3}, RowSelection{2000, 130, 700}, RowSelection{3000, 3, 30'000},
                                   RowSelection{700, 5, 511}, RowSelection{700, 5, 512}}) {
     INFO(size.rows << " rows into " << size.table);
-    const Tensor x = affine(random_tensor({size.rows, size.cols}, DType::float32), 1.0 / 3);  // no sum of them is exact
+    const Tensor x =
+        affine(random_tensor({size.rows, size.cols}, DType::float32), 1.0 / 3).value();  // no sum of them is exact
     Tensor index = random_integers({size.rows}, -1, int(size.table), DType::int32);
     int32_t* const entry = index.mutable_data<int32_t>();
     for (int64_t r = 0; r < size.rows; r += 3) entry[r] = int32_t(size.table) - 1;

@@ -16,10 +16,10 @@ OPERATION("softmax") {
   for (const int64_t cols : {5, 70, 1300}) {
     const double inf = INFINITY;
     op.add(concat("with masked elements ", cols), {with(normal({2, cols}), {{0, -inf}, {3, -inf}, {cols + 1, -inf}})});
-    op.add(concat("of a masked row ", cols), {affine(uniform({2, cols}, 0, 1), 0, -inf)});
+    op.add(concat("of a masked row ", cols), {affine(uniform({2, cols}, 0, 1), 0, -inf).value()});
     for (const double bad : {double(NAN), inf})
       op.add(concat(bad, " stays in its row ", cols), {with(normal({3, cols}), {{cols + 2, bad}})}).gradient = false;
-    op.add(concat("of large numbers ", cols), {affine(normal({3, cols}), 1e30)});
+    op.add(concat("of large numbers ", cols), {affine(normal({3, cols}), 1e30).value()});
   }
   op.refuses({Tensor()}, "softmax: x was never given a value");
   op.refuses({Tensor({2}, DType::int32)}, "softmax: x must be floating, got int32");
