@@ -30,7 +30,6 @@ constexpr const char *json_name = "checkpoint.json", *weights_name = "weights.sa
 template <class State, class F>
 void each_part(State& state, F&& f) {
   f("state.step", state.step);
-  f("state.learning_rate", state.learning_rate);
   f("state.gradient_norm", state.gradient_norm);
   f("state.gradient_scale", state.gradient_scale);
   f("state.skip", state.skip);

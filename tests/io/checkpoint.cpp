@@ -46,7 +46,7 @@ static std::string bits(Module& model, const Optimizer* optimizer) {
   if (!optimizer) return all;
   for (const auto& [name, moment] : optimizer->moments()) all += name, add(moment);
   const OptimizerState state = optimizer->state();
-  return all.append(reinterpret_cast<const char*>(&state), sizeof(state)) + concat(optimizer->learning_rate());
+  return all.append(reinterpret_cast<const char*>(&state), sizeof(state));
 }
 
 // A small model with its optimizer, equal for the same seed and step.
@@ -104,7 +104,6 @@ TEST_CASE("training continues from a checkpoint bit for bit", "[io][checkpoint]"
     first.mutable_grad() = Tensor::full(first.shape(), INFINITY, first.dtype());
     optimizer->step();
     REQUIRE(optimizer->state().skipped_in_a_row == 1);  // and the norm is infinite
-    optimizer->set_learning_rate(0.03);
     const Json about{{"step", 7}, {"text", "\xc3\xa9\n"}, {"rate", 0.1}, {"list", {1, 2}}, {"none", nullptr}};
     save_checkpoint(run.path(), model, *optimizer, about);
 
@@ -116,7 +115,6 @@ TEST_CASE("training continues from a checkpoint bit for bit", "[io][checkpoint]"
     const auto resumed_optimizer = make_optimizer(moments, resumed);
     restore(*found, resumed, resumed_optimizer.get());
     CHECK(bits(resumed, resumed_optimizer.get()) == bits(model, optimizer.get()));
-    CHECK(resumed_optimizer->learning_rate() == 0.03);
     steps(*optimizer, 7, 10);
     steps(*resumed_optimizer, 7, 10);
     CHECK(bits(resumed, resumed_optimizer.get()) == bits(model, optimizer.get()));
