@@ -155,20 +155,16 @@ TEST_CASE("the last two checkpoints are kept", "[io][checkpoint]") {
   CHECK(found_step(run) == 3);
 }
 
-TEST_CASE("a checkpoint of an earlier version is read", "[io][checkpoint]") {
+TEST_CASE("a checkpoint.json of another form is refused, although its hash is right", "[io][checkpoint]") {
   const TemporaryFolder run;
   save_steps(run.path(), 1);
   const fs::path json = run / "checkpoint/checkpoint.json", checksums = run / "checkpoint/checksums";
-  const auto put = [&](const Json& value) {
-    const std::string text = value.dump(2) + '\n', before = bytes_of_file(checksums);
+  for (const std::string text : {"{}", "[]", "1", R"({"step":1})"}) {
+    const std::string before = bytes_of_file(checksums);
     put_file(json, text);
     put_file(checksums, xxh128(text) + before.substr(before.find(' ')));
-  };
-  const Json entry = {{"bytes", 3}, {"xxh128", "nobody asks"}};
-  put({{"version", 1}, {"files", {{"weights.safetensors", entry}}}, {"about", {{"step", 1}, {"metrics_bytes", 9}}}});
-  CHECK(found_step(run.path()) == 1);
-  put({{"version", 1}});
-  CHECK_THAT(data_error([&] { find_checkpoint(run.path()); }), ContainsSubstring("not that of a checkpoint"));
+    CHECK_THAT(data_error([&] { find_checkpoint(run.path()); }), ContainsSubstring("not that of a checkpoint"));
+  }
 }
 
 // Sanitizers are slow and need no test of every byte.
