@@ -9,8 +9,8 @@
 //   finish        one block of 512 threads: the norm, and what it does to the state. All sums have one order.
 //   take_step     up to 512 blocks of 256 threads. A block's first thread works out what is the same for all elements;
 //                 then a thread updates 16 bytes at a time, or an element where an address is not aligned.
-// Traffic for n elements of e bytes: prepare_step e n; Adam and R-Adam 7 e n (four numbers read, three written), SGD 5
-// e n, or 3 e n without momentum: the floor. 40 bytes of the list a slice. Bound by memory.
+// Traffic for n elements of e bytes: the squares e n; the step of Adam and R-Adam 7 e n (four numbers read, three
+// written), SGD 5 e n, or 3 e n without momentum: the floor. 40 bytes of the list a slice. Bound by memory.
 #include "core/kernels/optimizer.h"
 
 #include <algorithm>
@@ -25,8 +25,6 @@ namespace {
 
 constexpr int threads = 256;
 constexpr int most_blocks = 512;
-
-int64_t grid(int64_t count) { return std::clamp<int64_t>(count, 1, most_blocks); }
 
 // f(slice) for the slices of this block that have a gradient.
 template <class T, class F>
@@ -56,9 +54,9 @@ __global__ void __launch_bounds__(threads)
 }
 
 __global__ void __launch_bounds__(most_blocks)
-    finish(int64_t blocks, const double* partial, NormLimits limits, OptimizerState* state) {
+    finish(int64_t blocks, const double* partial, StepSettings settings, OptimizerState* state) {
   const double sum = block_reduce(threadIdx.x < blocks ? partial[threadIdx.x] : 0.0, 0.0, Sum{});
-  if (threadIdx.x == 0) prepare_state(std::sqrt(sum), limits, *state);
+  if (threadIdx.x == 0) prepare_state(std::sqrt(sum), settings, *state);
 }
 
 // Updates elements i of all arrays of a slice, which are T or packs of it. A moment that is null counts as 0.
@@ -80,11 +78,11 @@ __device__ void update(const Step& step, const ParameterSlice<T>& p, int64_t i) 
 }
 
 template <class Step, class T, class Options>
-__global__ void __launch_bounds__(threads)
-    take_step(int64_t count, const ParameterSlice<T>* slices, Options options, const OptimizerState* state) {
+__global__ void __launch_bounds__(threads) take_step(int64_t count, const ParameterSlice<T>* slices, Options options,
+                                                     double learning_rate, const OptimizerState* state) {
   __shared__ __align__(16) unsigned char memory[sizeof(Step)];  // a Step has no default constructor
   if (state->skip) return;
-  if (threadIdx.x == 0) new (memory) Step(options, *state);
+  if (threadIdx.x == 0) new (memory) Step(options, learning_rate, *state);
   __syncthreads();
   const Step step = *std::launder(reinterpret_cast<const Step*>(memory));
 
@@ -99,30 +97,32 @@ __global__ void __launch_bounds__(threads)
   });
 }
 
+template <class Step, class T, class Options>
+void run_step(Stream stream, std::span<const ParameterSlice<T>> slices, const Options& options,
+              const StepSettings& settings, OptimizerState* state) {
+  const auto count = int64_t(slices.size()), blocks = std::clamp<int64_t>(count, 1, most_blocks);
+  Workspace workspace(Device::cuda);
+  double* const partial = workspace.take<double>(blocks);
+  launch(add_squares<T>, {blocks, threads, 0, stream}, count, slices.data(), partial);
+  launch(finish, {1, most_blocks, 0, stream}, blocks, partial, settings, state);
+  launch(take_step<Step, T, Options>, {blocks, threads, 0, stream}, count, slices.data(), options,
+         settings.learning_rate, state);
+}
+
 }  // namespace
 
 template <class T>
-void prepare_step(Stream stream, int64_t count, const ParameterSlice<T>* slices, NormLimits limits,
-                  OptimizerState* state) {
-  Workspace workspace(Device::cuda);
-  double* const partial = workspace.take<double>(grid(count));
-  launch(add_squares<T>, {grid(count), threads, 0, stream}, count, slices, partial);
-  launch(finish, {1, most_blocks, 0, stream}, grid(count), partial, limits, state);
+void adam_step(Stream stream, std::span<const ParameterSlice<T>> slices, AdamOptions options, StepSettings settings,
+               OptimizerState* state) {
+  run_step<AdamStep<float>>(stream, slices, options, settings, state);
 }
 
 template <class T>
-void adam_step(Stream stream, int64_t count, const ParameterSlice<T>* slices, AdamOptions options,
-               const OptimizerState* state) {
-  launch(take_step<AdamStep<float>, T, AdamOptions>, {grid(count), threads, 0, stream}, count, slices, options, state);
+void sgd_step(Stream stream, std::span<const ParameterSlice<T>> slices, SgdOptions options, StepSettings settings,
+              OptimizerState* state) {
+  run_step<SgdStep<float>>(stream, slices, options, settings, state);
 }
 
-template <class T>
-void sgd_step(Stream stream, int64_t count, const ParameterSlice<T>* slices, SgdOptions options,
-              const OptimizerState* state) {
-  launch(take_step<SgdStep<float>, T, SgdOptions>, {grid(count), threads, 0, stream}, count, slices, options, state);
-}
-
-CAIRN_GPU_TYPES(prepare_step)
 CAIRN_GPU_TYPES(adam_step)
 CAIRN_GPU_TYPES(sgd_step)
 

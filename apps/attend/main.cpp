@@ -137,6 +137,7 @@ struct Attend : Command {
                       ": is written as SVG; choose a name that ends in .svg");
     if (!out.empty()) out = output_path("--out", out, in).string();
     if (!picture.empty()) picture = output_path("--picture", picture, in).string();
+    check<UsageError>(out.empty() || out != picture, "--picture ", picture, ": is the file of --out; choose another");
     inputs = read_inputs(in.empty() ? example_file(example, options.seed) : read_safetensors(in));
     inputs.mask.causal = causal;
     if (!compute.device && inputs.q.dtype() == DType::float64) options.compute = {Device::cpu, DType::float32};

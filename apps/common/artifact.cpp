@@ -135,6 +135,10 @@ void check_storable(const std::string& what, const std::string& text) {
   check<UsageError>(is_utf8(text), what, ": expected UTF-8, which JSON needs, got ", printed(text), "; rename it");
 }
 
+DataError damaged(const fs::path& file) {
+  return DataError(concat(file, ": damaged: it lacks a key, or has a value of another type"));
+}
+
 Json provenance(Device device) {
   return {{"version", CAIRN_VERSION}, {"commit", CAIRN_COMMIT}, {"backends", backends()},  {"device", name(device)},
           {"processor", processor()}, {"threads", threads()},   {"vectors", cpu_vectors()}};

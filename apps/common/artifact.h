@@ -73,6 +73,9 @@ std::string stored_path(const std::string& name);
 // Error (UsageError): the text is not UTF-8, so JSON cannot store it. `what` begins the message.
 void check_storable(const std::string& what, const std::string& text);
 
+// For a file of the folder that is JSON but lacks a key, or has a value of another type (Json::exception).
+DataError damaged(const std::filesystem::path& file);
+
 // How results are made: version and commit, device, processor, threads, vectors.
 nlohmann::ordered_json provenance(Device device);
 

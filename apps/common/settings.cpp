@@ -227,7 +227,7 @@ void SettingFields::check_kept(const Json& given, const Json& of_run, const std:
   std::vector<std::string> found;
   for (const auto& setting : settings_) {
     if (setting->keep != Keep::fixed || !given.contains(setting->key)) continue;
-    // A run that was made before the setting existed has its default.
+    // A key that the run's config.json lacks has its default.
     const Json before = of_run.value(setting->key, setting->initial), &now = given.at(setting->key);
     if (setting->stored(before) != setting->stored(now))
       found.push_back(concat(setting->key, " (", shown(before), " in the run, ", shown(now), " now)"));

@@ -129,6 +129,9 @@ void TrainCommand::run(Communicator& ranks) {
       result["out"] = out;
     }
     tell(result, text);
+  } catch (const Json::exception&) {
+    if (!resume) throw;
+    throw damaged(folder / "result.json");
   } catch (const Interrupted&) {
     note(out.empty() ? "Not saved, because --out is missing"
                      : concat("Saved; continue with: ", program(), " train --out ", out, " --resume"),

@@ -17,8 +17,8 @@ using Json = nlohmann::ordered_json;
 
 // The device, and on the CPU its vectors: what the bits of a run depend on.
 std::string computed_on(const Json& provenance) {
-  const std::string device = provenance.value("device", "");
-  return device == "cpu" ? concat("the CPU with ", provenance.value("vectors", "unknown vectors")) : device;
+  const std::string device = provenance.at("device");
+  return device == "cpu" ? concat("the CPU with ", provenance.at("vectors").get<std::string>()) : device;
 }
 
 Json provenance_of(Module& model) { return provenance(parameters(model).front().value().device()); }
@@ -47,13 +47,13 @@ TrainState state_from(const Json& progress) {
   state.seconds = progress.at("seconds");
   state.metrics = progress.at("latest");
   state.ended = progress.at("stopped");
-  state.best = number(progress.value("best", Json()));
-  state.since_best = progress.value("since_best", int64_t(0));
-  for (const Json& value : progress.value("schedule", Json::array())) state.schedule.push_back(number(value));
+  state.best = number(progress.at("best"));
+  state.since_best = progress.at("since_best");
+  for (const Json& value : progress.at("schedule")) state.schedule.push_back(number(value));
   return state;
 }
 
-TrainState begin_training(Artifact& run, Module& model, Optimizer& optimizer, int64_t iterations) {
+TrainState begin_training(Artifact& run, Module& model, Optimizer& optimizer, int64_t iterations) try {
   TrainState state;
   if (!run.keeps()) return state;
   if (const auto found = newest_checkpoint(run.folder())) {
@@ -76,6 +76,8 @@ TrainState begin_training(Artifact& run, Module& model, Optimizer& optimizer, in
   }
   run.keep_lines(state.step);
   return state;
+} catch (const Json::exception&) {
+  throw DataError(concat(run.folder(), ": the provenance in its checkpoint is damaged"));
 }
 
 void save_training(Artifact& run, Module& model, const Optimizer& optimizer, TrainState& state) {

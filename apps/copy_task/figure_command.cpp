@@ -204,13 +204,18 @@ struct FigureCommand : Command {
     return config;
   }
 
+  static void read_result(Cell& cell) try {
+    const fs::path file = cell.folder / "result.json";
+    if (fs::exists(file)) cell.result = read_json(file);
+    result_of(cell);  // reports damage
+  } catch (const Json::exception&) {
+    throw damaged(cell.folder / "result.json");
+  }
+
   // Writes the whole figure, with the cells of other processes: the process that ends last writes all of it.
   void write() try {
     Artifact folder(out, config());
-    for (Cell& cell : cells) {
-      const fs::path result = cell.folder / "result.json";
-      if (fs::exists(result)) cell.result = read_json(result);
-    }
+    for (Cell& cell : cells) read_result(cell);
     folder.write("figure.json", figure_json(cells, config()).dump(1) + "\n");
     folder.write("figure.svg", svg::sheet("The masked copy task by variant and length",
                                           "Masked accuracy: a row for each variant, a column for each length.",

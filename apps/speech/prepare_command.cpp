@@ -88,6 +88,7 @@ std::vector<Source> read_manifest(const fs::path& file) {
       // With the lines before it, so that an error names the right line.
       const Json json = parse_json(std::string(number - 1, '\n') + line, file);
       const std::string audio = json.at("audio");
+      check<DataError>(audio.find('\0') == std::string::npos, file, ": line ", number, ": audio: a path has no NUL");
       sources.push_back({audio, file.parent_path() / audio, json.at("labels")});
       for (const std::string& phone : sources.back().phones) check_phone(phone, concat(file, ": line ", number));
     } catch (const Json::exception&) {

@@ -54,7 +54,7 @@ struct CompareCommand : Command {
     options.fields(f);
   }
 
-  void run(Communicator&) override {
+  void run(Communicator&) override try {
     catch_interrupts(quiet);
     check<UsageError>(labeled.empty() || search.paths.empty(), "expected PATH or --labeled, got both");
     if (!out.empty() && Artifact::is_in(out)) continue_run(out);
@@ -82,6 +82,9 @@ struct CompareCommand : Command {
          text +
              "\nError: 1 - the cosine with full attention's embedding, the mean and the largest. "
              "Neighbors kept: of each sequence's ten nearest, the share that full attention has too.\n");
+  } catch (const Json::exception&) {
+    if (out.empty()) throw;
+    throw damaged(fs::path(out) / "metrics.jsonl");
   }
 
   void read_texts() {

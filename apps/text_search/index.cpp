@@ -19,8 +19,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* format_name = "cairn text index 2";
-
 bool has_unit_length(const std::vector<float>& row) {
   double square = 0;
   for (const float x : row) square += double(x) * double(x);
@@ -40,8 +38,6 @@ Index parse_index(const TensorFile& file) try {
   const auto metadata = file.metadata.find("index");
   check<DataError>(metadata != file.metadata.end(), file.where, ": not an index");
   const Json settings = parse_json(metadata->second, file.where + ": metadata");
-  check<DataError>(text_of(settings, "format") == format_name, file.where, ": an index of another version: format ",
-                   in_quotes(text_of(settings, "format")), ", expected \"", format_name, '"');
   Index index;
   index.fingerprint = text_of(settings, "fingerprint");
   index.attention = text_of(settings, "attention");
@@ -85,9 +81,11 @@ void write_index(const std::filesystem::path& file, const Index& index) {
     features = int64_t(record.row.size());
     ++n;
   }
-  const Json settings = {{"format", format_name},        {"fingerprint", index.fingerprint},
-                         {"attention", index.attention}, {"seed", index.seed},
-                         {"model", index.model},         {"complete", index.complete ? "yes" : "no"}};
+  const Json settings = {{"fingerprint", index.fingerprint},
+                         {"attention", index.attention},
+                         {"seed", index.seed},
+                         {"model", index.model},
+                         {"complete", index.complete ? "yes" : "no"}};
   const std::vector<uint8_t> bytes(lines.begin(), lines.end());
   write_safetensors(file, {{{"embeddings", Tensor::from(rows, {n, features})},
                             {"passages", Tensor::from(bytes, {int64_t(bytes.size())})}},

@@ -70,7 +70,7 @@ inline void store(T* to, const V& v) {
 // a[i * row + l * step]; B is a packed panel; bias, one number for each column, may be null. Meanwhile the numbers
 // next[l * next_step] and next[l * next_step + next_row] are fetched.
 template <class T>
-struct Block {
+struct BlockProduct {
   int64_t k;
   const T* a;
   int64_t row, step;
@@ -84,7 +84,7 @@ struct Block {
 };
 
 template <class T, int rows>
-void multiply_block(const Block<T>& block) {
+void multiply_block(const BlockProduct<T>& block) {
   constexpr int64_t w = lanes<T>;
   const int64_t row = block.row, step = block.step, next_step = block.next_step, ldc = block.ldc;
   const T *a = block.a, *b = block.b, *next = block.next;
@@ -127,7 +127,7 @@ void multiply_block(const Block<T>& block) {
 // multiply_block for 1 to max_rows rows.
 template <class T, int... rows>
 constexpr auto blocks_of_rows(std::integer_sequence<int, rows...>) {
-  return std::array<void (*)(const Block<T>&), sizeof...(rows)>{multiply_block<T, rows + 1>...};
+  return std::array<void (*)(const BlockProduct<T>&), sizeof...(rows)>{multiply_block<T, rows + 1>...};
 }
 template <class T>
 constexpr auto multiply_rows = blocks_of_rows<T>(std::make_integer_sequence<int, int(max_rows)>());

@@ -1,8 +1,9 @@
 #pragma once
-// Optimizer steps over all parameters at once, given as a list of `count` slices. The optimizer's state is in device
-// memory, so skipping a step does not wait for the host.
+// Optimizer steps over all parameters at once, given as a list of slices. The optimizer's state is in device memory, so
+// skipping a step does not wait for the host.
 #include <cmath>
 #include <cstdint>
+#include <span>
 
 #include "core/dispatch.h"
 #include "core/host_device.h"
@@ -24,12 +25,17 @@ struct ParameterSlice {
 // On the device. `step` counts the steps taken; `skip` is 1 if this step is skipped.
 struct OptimizerState {
   int64_t step = 0;
-  double learning_rate = 0;
   double gradient_norm = 0;   // over all parameters, before clipping
   double gradient_scale = 1;  // min(1, max_norm / norm)
   int64_t skip = 0;
   int64_t skipped = 0;           // steps skipped in all
   int64_t skipped_in_a_row = 0;  // the latest ones
+};
+
+// Of one step. Norms beyond max_norm are clipped to it (0: none are); a step whose clipped norm is NaN or above
+// `largest` is skipped.
+struct StepSettings {
+  double learning_rate = 0, max_norm = 0, largest = 0;
 };
 
 struct AdamOptions {
@@ -43,17 +49,11 @@ struct SgdOptions {
 // ---- the arithmetic: the coefficients that all elements of a step share are computed once, in double; the update of
 // an element is then a few operations in T.
 
-// Which gradients an optimizer takes: norms beyond max_norm are clipped to it (0: none are); a step whose clipped norm
-// is NaN or above `largest` is skipped.
-struct NormLimits {
-  double max_norm = 0, largest = 0;
-};
-
 // Updates the state for a gradient of this norm: the scale that clips it, skip or advance.
-CAIRN_HD inline void prepare_state(double norm, NormLimits limits, OptimizerState& state) {
+CAIRN_HD inline void prepare_state(double norm, const StepSettings& settings, OptimizerState& state) {
   state.gradient_norm = norm;
-  state.gradient_scale = limits.max_norm > 0 && norm > limits.max_norm ? limits.max_norm / norm : 1;
-  state.skip = !(norm * state.gradient_scale <= limits.largest);
+  state.gradient_scale = settings.max_norm > 0 && norm > settings.max_norm ? settings.max_norm / norm : 1;
+  state.skip = !(norm * state.gradient_scale <= settings.largest);
   if (state.skip) {
     ++state.skipped;
     ++state.skipped_in_a_row;
@@ -75,18 +75,18 @@ struct AdamStep {
   T gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, decay, step_size, root_scale, epsilon;
   bool adaptive;
 
-  CAIRN_HD AdamStep(const AdamOptions& o, const OptimizerState& state)
+  CAIRN_HD AdamStep(const AdamOptions& o, double learning_rate, const OptimizerState& state)
       : gradient_scale(T(state.gradient_scale)),
         beta1(T(o.beta1)),
         one_minus_beta1(T(1 - o.beta1)),
         beta2(T(o.beta2)),
         one_minus_beta2(T(1 - o.beta2)),
-        decay(T(1 - state.learning_rate * o.weight_decay)),
+        decay(T(1 - learning_rate * o.weight_decay)),
         epsilon(T(o.epsilon)) {
     const double t = double(state.step), power2 = std::pow(o.beta2, t);
     const double correction1 = 1 - std::pow(o.beta1, t), correction2 = 1 - power2;
     const double maximum = 2 / (1 - o.beta2) - 1, rho = maximum - 2 * t * power2 / correction2;
-    double size = state.learning_rate / correction1;
+    double size = learning_rate / correction1;
     adaptive = !o.rectified || rho > 5;
     if (o.rectified && adaptive) {
       const double rectification = std::sqrt((rho - 4) * (rho - 2) * maximum / ((maximum - 4) * (maximum - 2) * rho));
@@ -110,11 +110,11 @@ template <class T>
 struct SgdStep {
   T gradient_scale, momentum, weight_decay, learning_rate;
 
-  CAIRN_HD SgdStep(const SgdOptions& o, const OptimizerState& state)
+  CAIRN_HD SgdStep(const SgdOptions& o, double rate, const OptimizerState& state)
       : gradient_scale(T(state.gradient_scale)),
         momentum(T(o.momentum)),
         weight_decay(T(o.weight_decay)),
-        learning_rate(T(state.learning_rate)) {}
+        learning_rate(T(rate)) {}
   CAIRN_HD void update(T gradient, T& x, T& first, T& /*second*/) const {
     first = momentum * first + gradient_scale * gradient + weight_decay * x;
     x -= learning_rate * first;
@@ -122,16 +122,15 @@ struct SgdStep {
 };
 
 CAIRN_KERNELS(
-    // Before a step: computes the gradient's norm and the scale that clips it. Sets `skip`, or `step` advances.
-    template <class T> void prepare_step(Stream, int64_t count, const ParameterSlice<T>*, NormLimits, OptimizerState*);
-    // The steps below do nothing if `skip` is set.
+    // A step first computes the gradient's norm and the scale that clips it. Then it sets `skip` and does nothing, or
+    // `step` advances.
     //
     // Adam (Kingma & Ba 2015), or R-Adam (Liu et al. 2020, Algorithm 2; rectified where rho_t > 5, as in PyTorch), with
     // decoupled weight decay (Loshchilov & Hutter 2019).
     template <class T>
-    void adam_step(Stream, int64_t count, const ParameterSlice<T>*, AdamOptions, const OptimizerState*);
+    void adam_step(Stream, std::span<const ParameterSlice<T>>, AdamOptions, StepSettings, OptimizerState*);
     // SGD with momentum: m = momentum m + g + weight_decay x; x -= lr m. m is `first`, null if momentum is 0.
     template <class T>
-    void sgd_step(Stream, int64_t count, const ParameterSlice<T>*, SgdOptions, const OptimizerState*);)
+    void sgd_step(Stream, std::span<const ParameterSlice<T>>, SgdOptions, StepSettings, OptimizerState*);)
 
 }  // namespace cairn

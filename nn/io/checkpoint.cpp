@@ -30,7 +30,6 @@ constexpr const char *json_name = "checkpoint.json", *weights_name = "weights.sa
 template <class State, class F>
 void each_part(State& state, F&& f) {
   f("state.step", state.step);
-  f("state.learning_rate", state.learning_rate);
   f("state.gradient_norm", state.gradient_norm);
   f("state.gradient_scale", state.gradient_scale);
   f("state.skip", state.skip);
@@ -123,7 +122,6 @@ FoundCheckpoint read_checkpoint(const fs::path& folder) {
   check<DataError>(checksums == checksum_line(of_json, json_name) + checksum_line(of_weights, weights_name) +
                                     checksum_line(of_optimizer, optimizer_name),
                    folder / checksums_name, ": damaged: not the hashes of the files beside it");
-  // Older checkpoints also have "version" and "files", which are not needed.
   const Json parsed = parse_json(json, (folder / json_name).string());
   check<DataError>(parsed.contains("about"), folder / json_name, ": not that of a checkpoint: expected \"about\"");
   found.about = std::make_shared<const Json>(parsed["about"]);

@@ -54,9 +54,9 @@ bool has_checkpoint(const std::filesystem::path& run);
 // damaged; says what is wrong with each.
 std::optional<FoundCheckpoint> find_checkpoint(const std::filesystem::path& run);
 
-// Copies the checkpoint into the model and, unless it is null, the optimizer (moments, counts, learning rate). Both
-// change only if everything fits. Errors (DataError): a tensor is missing, superfluous, or of another dtype or shape;
-// the optimizer's state is impossible.
+// Copies the checkpoint into the model and, unless it is null, the optimizer (moments and counts; not the learning
+// rate). Both change only if everything fits. Errors (DataError): a tensor is missing, superfluous, or of another dtype
+// or shape; the optimizer's state is impossible.
 void restore(const FoundCheckpoint& found, Module& model, Optimizer* optimizer);
 
 }  // namespace cairn

@@ -17,9 +17,9 @@ Adam::Adam(std::vector<Variable> parameters, double learning_rate, const AdamOpt
   check_option(name, "weight_decay", options.weight_decay, 0, INFINITY);
 }
 
-void Adam::update() {
+void Adam::update(const StepSettings& settings) {
   CAIRN_RUN(options_.rectified ? "r_adam" : "adam", first_value(),
-            adam_step<T>(stream, count(), slices<T>(), options_, device_state()));
+            adam_step<T>(stream, slices<T>(), options_, settings, device_state()));
 }
 
 }  // namespace cairn

@@ -14,7 +14,7 @@ class Adam : public Optimizer {
   Adam(std::vector<Variable> parameters, double learning_rate, const AdamOptions& options = {});
 
  private:
-  void update() override;
+  void update(const StepSettings& settings) override;
   AdamOptions options_;
 };
 

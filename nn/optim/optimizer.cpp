@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
-#include <cstddef>
-#include <cstring>
 #include <unordered_map>
 #include <utility>
 
@@ -21,12 +19,6 @@ constexpr int64_t skipped_steps_allowed = 9;  // in a row
 // A slice is short enough to keep a whole GPU busy with a small model. There are about as many slices at most, besides
 // one for each parameter, so that the list stays small: the host sends it in every step.
 constexpr int64_t shortest_slice = 4096, many_slices = 2048;
-
-Tensor bytes_of(const OptimizerState& state) {
-  Tensor bytes({int64_t(sizeof(state))}, DType::uint8);
-  std::memcpy(bytes.mutable_raw(), &state, sizeof(state));
-  return bytes;
-}
 
 void check_learning_rate(double rate) { check_option("optimizer", "the learning rate", rate, 0, INFINITY); }
 
@@ -61,18 +53,12 @@ Optimizer::Optimizer(std::vector<Variable> parameters, Moments moments, double l
   };
   if (moments != Moments::none) first_ = zeros();
   if (moments == Moments::both) second_ = zeros();
-
-  OptimizerState state;
-  state.learning_rate = learning_rate;
-  state_ = bytes_of(state).to(first_value().device());
+  set_state({});
 }
 
-// Sends the addresses of parameters, gradients and moments to the device. It does so in every step, because every
-// backward pass makes new gradients.
-//
 // Where slices begin depends on the parameters' lengths alone, and so does the order in which squares are added up.
 template <class T>
-void Optimizer::send_list() {
+DeviceArray<ParameterSlice<T>> Optimizer::slices() {
   int64_t total = 0;
   for (const Variable& parameter : parameters_) total += parameter.value().elements();
   int64_t length = shortest_slice;
@@ -93,11 +79,11 @@ void Optimizer::send_list() {
                                               moment1 ? moment1 + begin : nullptr, moment2 ? moment2 + begin : nullptr,
                                               std::min(length, n - begin)};
   }
-  count_ = int64_t(list.size());
-  Tensor bytes({int64_t(list.size() * sizeof(ParameterSlice<T>))}, DType::uint8);
-  if (count_ > 0) std::memcpy(bytes.mutable_raw(), list.data(), bytes.bytes());
-  list_ = bytes.to(first_value().device());
+  return {list, first_value().device()};
 }
+template DeviceArray<ParameterSlice<float>> Optimizer::slices();
+template DeviceArray<ParameterSlice<double>> Optimizer::slices();
+template DeviceArray<ParameterSlice<bfloat16>> Optimizer::slices();
 
 void Optimizer::check_parameter(size_t i) const {
   const Tensor &value = parameters_[i].value(), &moment = first_.empty() ? value : first_[i];
@@ -129,15 +115,11 @@ void Optimizer::step() {
   if (is_first_step_) check_every_leaf();
   is_first_step_ = false;
 
-  visit_floating(first_value().dtype(), "optimizer", [this]<class T>(T) { send_list<T>(); });
-  auto* state = static_cast<OptimizerState*>(state_.mutable_raw());
   // (bfloat16 has float32's range.) If the square of a gradient overflowed, the second moment would be infinite, and
   // the parameter would never move again.
   const double range = first_value().dtype() == DType::float64 ? DBL_MAX : FLT_MAX;
-  const NormLimits limits{max_gradient_norm_, second_.empty() ? range : std::sqrt(range)};
-  CAIRN_RUN("optimizer", first_value(), prepare_step<T>(stream, count(), slices<T>(), limits, state));
-  update();
-  if (state_.device() == Device::cpu) check_diverged();
+  update({learning_rate_, max_gradient_norm_, second_.empty() ? range : std::sqrt(range)});
+  if (first_value().device() == Device::cpu) check_diverged();
 }
 
 void Optimizer::clear_gradients() {
@@ -154,11 +136,6 @@ void Optimizer::check_diverged(const OptimizerState& now) {
 void Optimizer::set_learning_rate(double rate) {
   check_learning_rate(rate);
   learning_rate_ = rate;
-  // Write only these eight bytes. The device may be ahead of the host, and has changed the counts beside them.
-  Tensor bytes({int64_t(sizeof(rate))}, DType::uint8);
-  std::memcpy(bytes.mutable_raw(), &rate, sizeof(rate));
-  constexpr int64_t at = offsetof(OptimizerState, learning_rate);
-  state_.slice(at, at + int64_t(sizeof(rate))).copy_from(bytes);
 }
 
 void Optimizer::set_max_gradient_norm(double norm) {
@@ -166,21 +143,11 @@ void Optimizer::set_max_gradient_norm(double norm) {
   max_gradient_norm_ = norm;
 }
 
-OptimizerState Optimizer::state() const {
-  OptimizerState state;
-  const Tensor host = state_.to(Device::cpu);
-  std::memcpy(&state, host.raw(), sizeof(state));
-  return state;
-}
-
 void Optimizer::set_state(const OptimizerState& state) {
   check<DataError>(state.step >= 0 && state.skipped >= 0 && state.skipped_in_a_row >= 0,
                    "optimizer: a state with negative counts (", state.step, " steps, ", state.skipped, " and ",
                    state.skipped_in_a_row, " skipped)");
-  check<DataError>(std::isfinite(state.learning_rate) && state.learning_rate >= 0,
-                   "optimizer: a state with the learning rate ", state.learning_rate);
-  learning_rate_ = state.learning_rate;
-  state_.copy_from(bytes_of(state));
+  state_ = DeviceArray(std::vector{state}, first_value().device());
 }
 
 std::vector<std::pair<std::string, Tensor>> Optimizer::moments() const {

@@ -9,8 +9,8 @@
 //   optimizer.set_learning_rate(schedule.learning_rate(step));
 //   optimizer.step();
 //
-// The step count, the learning rate, the moments and whether to skip the step lie in the memory of the parameters'
-// device. One kernel updates all parameters.
+// The step count, the moments and whether to skip the step lie in the memory of the parameters' device. One kernel
+// updates all parameters.
 //
 // Gradients are clipped by their norm over all parameters. A step whose gradient is not finite is skipped: parameters,
 // moments and the count stay as they are. There is one count for all parameters. A step does not change a parameter
@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "autograd/variable.h"
+#include "core/device_array.h"
 #include "core/kernels/optimizer.h"
 
 namespace cairn {
@@ -55,9 +56,9 @@ class Optimizer {
   // Error (UsageError): negative or not finite.
   void set_max_gradient_norm(double norm);
 
-  // The counts, the learning rate and the norm of the last gradient. Waits for the device.
-  OptimizerState state() const;
-  // Continues from what state() gave, learning rate included. Error (DataError): negative counts, a bad learning rate.
+  // The counts and the norm of the last gradient. Waits for the device.
+  OptimizerState state() const { return state_.to_vector().front(); }
+  // Continues from what state() gave. Error (DataError): negative counts.
   void set_state(const OptimizerState& state);
   // The moments by name: "first.3" is the first moment of parameter 3. They share the optimizer's memory, so a
   // checkpoint is restored by copying into them.
@@ -71,32 +72,25 @@ class Optimizer {
   // the result of an operation; a learning rate that is negative or not finite (UsageError).
   Optimizer(std::vector<Variable> parameters, Moments moments, double learning_rate);
 
-  // The optimizer's own kernel, over the arguments below; prepare_step has run.
-  virtual void update() = 0;
+  // A step by the optimizer's own kernel, with the arguments below.
+  virtual void update(const StepSettings& settings) = 0;
 
-  // How many slices the parameters are cut into.
-  int64_t count() const { return count_; }
   // CAIRN_RUN takes the dtype and the device from it.
   const Tensor& first_value() const { return parameters_.front().value(); }
-  // [count], on the device.
+  // Where parameters, gradients and moments are; T is the parameters' type. Every step makes a new list, because every
+  // backward pass makes new gradients.
   template <class T>
-  const ParameterSlice<T>* slices() const {
-    return static_cast<const ParameterSlice<T>*>(list_.raw());
-  }
-  const OptimizerState* device_state() const { return static_cast<const OptimizerState*>(state_.raw()); }
+  DeviceArray<ParameterSlice<T>> slices();
+  OptimizerState* device_state() { return state_.data(); }
 
  private:
   // Error: its value or gradient is no longer of the right dtype, device or shape.
   void check_parameter(size_t i) const;
   void check_every_leaf() const;
-  template <class T>
-  void send_list();
 
   std::vector<Variable> parameters_;
   std::vector<Tensor> first_, second_;  // one a parameter, or none
-  Tensor list_;                         // the slices' bytes, on the device
-  int64_t count_ = 0;                   // of slices
-  Tensor state_;                        // an OptimizerState's bytes, on the device
+  DeviceArray<OptimizerState> state_;   // one
   double learning_rate_, max_gradient_norm_ = 0;
   bool is_first_step_ = true;
 };

@@ -14,8 +14,8 @@ Sgd::Sgd(std::vector<Variable> parameters, double learning_rate, const SgdOption
   check_option("sgd", "weight_decay", options.weight_decay, 0, INFINITY);
 }
 
-void Sgd::update() {
-  CAIRN_RUN("sgd", first_value(), sgd_step<T>(stream, count(), slices<T>(), options_, device_state()));
+void Sgd::update(const StepSettings& settings) {
+  CAIRN_RUN("sgd", first_value(), sgd_step<T>(stream, slices<T>(), options_, settings, device_state()));
 }
 
 }  // namespace cairn

@@ -12,7 +12,7 @@ class Sgd : public Optimizer {
   Sgd(std::vector<Variable> parameters, double learning_rate, const SgdOptions& options = {});
 
  private:
-  void update() override;
+  void update(const StepSettings& settings) override;
   SgdOptions options_;
 };
 

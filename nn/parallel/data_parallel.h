@@ -34,10 +34,9 @@ Share share_of(int64_t examples, const Communicator& ranks);
 // that is missing on every rank stays missing.
 void sum_gradients(const std::vector<Variable>& parameters, Communicator& ranks);
 
-// Gives all ranks the mean of their weights and of their optimizers' moments, and rank 0's count of steps and learning
-// rate.
+// Gives all ranks the mean of their weights and of their optimizers' moments, and rank 0's count of steps.
 void average_weights(Optimizer& optimizer, Communicator& ranks);
-// Gives all ranks the weights, the moments, the count of steps and the learning rate of rank 0.
+// Gives all ranks the weights, the moments and the count of steps of rank 0.
 void broadcast_weights(Optimizer& optimizer, Communicator& ranks);
 
 }  // namespace cairn

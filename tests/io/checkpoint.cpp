@@ -46,7 +46,7 @@ static std::string bits(Module& model, const Optimizer* optimizer) {
   if (!optimizer) return all;
   for (const auto& [name, moment] : optimizer->moments()) all += name, add(moment);
   const OptimizerState state = optimizer->state();
-  return all.append(reinterpret_cast<const char*>(&state), sizeof(state)) + concat(optimizer->learning_rate());
+  return all.append(reinterpret_cast<const char*>(&state), sizeof(state));
 }
 
 // A small model with its optimizer, equal for the same seed and step.
@@ -104,7 +104,6 @@ TEST_CASE("training continues from a checkpoint bit for bit", "[io][checkpoint]"
     first.mutable_grad() = Tensor::full(first.shape(), INFINITY, first.dtype());
     optimizer->step();
     REQUIRE(optimizer->state().skipped_in_a_row == 1);  // and the norm is infinite
-    optimizer->set_learning_rate(0.03);
     const Json about{{"step", 7}, {"text", "\xc3\xa9\n"}, {"rate", 0.1}, {"list", {1, 2}}, {"none", nullptr}};
     save_checkpoint(run.path(), model, *optimizer, about);
 
@@ -116,7 +115,6 @@ TEST_CASE("training continues from a checkpoint bit for bit", "[io][checkpoint]"
     const auto resumed_optimizer = make_optimizer(moments, resumed);
     restore(*found, resumed, resumed_optimizer.get());
     CHECK(bits(resumed, resumed_optimizer.get()) == bits(model, optimizer.get()));
-    CHECK(resumed_optimizer->learning_rate() == 0.03);
     steps(*optimizer, 7, 10);
     steps(*resumed_optimizer, 7, 10);
     CHECK(bits(resumed, resumed_optimizer.get()) == bits(model, optimizer.get()));
@@ -157,20 +155,16 @@ TEST_CASE("the last two checkpoints are kept", "[io][checkpoint]") {
   CHECK(found_step(run) == 3);
 }
 
-TEST_CASE("a checkpoint of an earlier version is read", "[io][checkpoint]") {
+TEST_CASE("a checkpoint.json of another form is refused, although its hash is right", "[io][checkpoint]") {
   const TemporaryFolder run;
   save_steps(run.path(), 1);
   const fs::path json = run / "checkpoint/checkpoint.json", checksums = run / "checkpoint/checksums";
-  const auto put = [&](const Json& value) {
-    const std::string text = value.dump(2) + '\n', before = bytes_of_file(checksums);
+  for (const std::string text : {"{}", "[]", "1", R"({"step":1})"}) {
+    const std::string before = bytes_of_file(checksums);
     put_file(json, text);
     put_file(checksums, xxh128(text) + before.substr(before.find(' ')));
-  };
-  const Json entry = {{"bytes", 3}, {"xxh128", "nobody asks"}};
-  put({{"version", 1}, {"files", {{"weights.safetensors", entry}}}, {"about", {{"step", 1}, {"metrics_bytes", 9}}}});
-  CHECK(found_step(run.path()) == 1);
-  put({{"version", 1}});
-  CHECK_THAT(data_error([&] { find_checkpoint(run.path()); }), ContainsSubstring("not that of a checkpoint"));
+    CHECK_THAT(data_error([&] { find_checkpoint(run.path()); }), ContainsSubstring("not that of a checkpoint"));
+  }
 }
 
 // Sanitizers are slow and need no test of every byte.

@@ -172,7 +172,7 @@ TEST_CASE("ranks get the mean of weights and moments, or those of rank 0", "[par
     on_ranks(3, [&](ThreadRank& ranks) {
       const auto rank = size_t(ranks.rank());
       Variable x(random_tensor({5}, DType::float32, rank), true);
-      RAdam optimizer({x}, 0.25 / double(rank + 1));
+      RAdam optimizer({x}, 0.25);
       const auto tensors = [&] {
         std::vector<Tensor> copies{x.value().clone()};
         for (const auto& [name, moment] : optimizer.moments()) copies.push_back(moment.clone());
@@ -194,10 +194,7 @@ TEST_CASE("ranks get the mean of weights and moments, or those of rank 0", "[par
             (average ? tolerance::float32 : 0));
       for (const size_t rank : {1, 2}) CHECK(same_bits(after[rank][i], after[0][i]));
     }
-    for (const OptimizerState& state : states) {
-      CHECK(state.step == 1);
-      CHECK(state.learning_rate == 0.25);
-    }
+    for (const OptimizerState& state : states) CHECK(state.step == 1);
   }
 }
 
