@@ -122,8 +122,8 @@ Tensor within(const Tensor& lengths, int64_t n);
 // ---- lsh: attention in buckets, with the queries as keys
 // Normal numbers, float32 [rounds, columns, D]. Errors: rounds or columns < 1.
 Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, Draw draw, Device device);
-// int32 [B, H, rounds, N], -1 beyond the lengths (undefined: all N). Errors: an odd or negative number of buckets;
-// chunk < 1; rotations that do not fit q, or with fewer columns than half the buckets of N queries.
+// int32 [B, H, rounds, N], -1 beyond the lengths (undefined: all N); rotations [rounds, 2, columns, D]. Errors: an odd
+// or negative number of buckets; chunk < 1; rotations that do not fit q, or with fewer than count.columns(N) columns.
 Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count);
 
 // Attention within chunks of positions sorted by bucket, over the keys of all rounds (core/kernels/bucket_attention.h).

@@ -3,7 +3,8 @@
 //
 //   k_j      = q_j / |q_j|  (a zero query: a zero key)
 //   bucket_j = argmax of [q_j R_r; -q_j R_r], with normal R_r [D, buckets / 2], the same for a whole call;
-//              buckets = 2 ceil(n / (2 chunk)), at least 2
+//              buckets = 2 ceil(n / (2 chunk)), at least 2. More than 64 buckets have two factors, as in Kitaev's code:
+//              a = 2 ceil(sqrt(buckets) / 2), b = 2 ceil(buckets / (2 a)), bucket = h_a b + h_b from two rotations
 //   positions are sorted by (bucket, position) and cut into chunks; a chunk attends to itself and to the chunk before
 //   it, the first chunk to the last:
 //   P_r(i)   = the keys in these two chunks that are in the bucket of i and that the mask allows, without i itself
@@ -42,7 +43,7 @@ struct Lsh : Attention {
                       "' uses the queries as keys, so it has no cross attention: ", q.size(1), " queries, ", v.size(1),
                       " values");
     const int64_t count_of_buckets = count(q.size(1));
-    const Tensor buckets = hash(q.value(), count_of_buckets, mask, context);
+    const Tensor buckets = hash(q.value(), mask, context);
     const Variable keys = l2_normalize(q);
     // Attention over the keys of all these rounds.
     const auto attend = [&](const Tensor& of_rounds) {
@@ -56,17 +57,21 @@ struct Lsh : Attention {
     return sum / double(rounds);
   }
   double flops(const AttentionWork& work) const override {
-    const double buckets = double(count(int64_t(work.length))), chunks = 2 * double(options_of_buckets.chunk);
-    return double(rounds) * (work.head_size * buckets + work.attend(chunks));
+    const auto n = int64_t(work.length);
+    const double projections = double(count.b(n) + (count.a(n) > 1 ? count.a(n) : 0)),
+                 chunks = 2 * double(options_of_buckets.chunk);
+    return double(rounds) * (work.head_size * projections + work.attend(chunks));
   }
   bool shares_keys() const override { return true; }
 
   // int32 [B, H, R, N], -1: none. Carries no gradient.
-  Tensor hash(const Tensor& q, int64_t buckets, const AttentionMask& mask, const AttentionContext& context) const {
+  Tensor hash(const Tensor& q, const AttentionMask& mask, const AttentionContext& context) const {
     Tensor result = context.replayed("buckets");
     if (!result.defined()) {
       const Draw draw = context.draw(Purpose::rotations);
-      const Tensor rotations = random_rotations(rounds, buckets / 2, q.size(3), draw, q.device());
+      const int64_t columns = count.columns(q.size(1));
+      const Tensor rotations =
+          random_rotations(2 * rounds, columns, q.size(3), draw, q.device()).reshape({rounds, 2, columns, q.size(3)});
       result = hash_buckets(q, rotations, mask.query_lengths, count);
     }
     context.report_choice("buckets", result);
@@ -80,7 +85,8 @@ std::unique_ptr<Attention> make(SpecReader& spec) {
   BucketOptions& options = variant->options_of_buckets;
   variant->rounds = spec.number("rounds");
   options.chunk = variant->count.chunk = spec.integer("chunk", 32, 1, maximum, "positions in a chunk");
-  variant->count.given = spec.integer("buckets", 0, 0, maximum, "buckets in a round, an even number; 0: one per chunk");
+  variant->count.given =
+      spec.integer("buckets", 0, 0, maximum, "at least so many buckets in a round, an even number; 0: one per chunk");
   if (variant->count.given % 2 != 0)
     spec.fail(concat("option buckets = ", variant->count.given, ", expected an even number"));
   options.bucket_mask = spec.flag("bucket_mask", true, "attend only within the same bucket");
