@@ -200,7 +200,7 @@ TEST_CASE("a gradient repeats the draws of its forward pass, even after the gene
       {"dropout", [](const auto& x, const auto& o) { return dropout(x, o.dropout.p, o.dropout.draw); }},
       {"dropout_add", [](const auto& x, const auto& o) { return dropout_add(x, o.dropout.p, o.dropout.draw, x); }},
       {"attention", [](const auto& x, const auto& o) { return attention(x, x, x, o); }},
-      {"bucket_attention", [&](const auto& x, const auto& o) { return bucket_attention(x, x, x, groups, {}, o); }},
+      {"chunk_attention", [&](const auto& x, const auto& o) { return chunk_attention(x, x, x, groups, {}, o); }},
       {"centroid_topk", [](const auto& x, const auto& o) { return centroid_topk(x, x, x, 2, o).rest; }},
       {"topk_attention",
        [&](const auto& x, const auto& o) { return topk_attention(x, x, x, groups, topk, mass, rest, o); }},

@@ -58,16 +58,6 @@ TEST_CASE("attention's gradient refuses what another call saved", "[checks]") {
   CHECK_ERROR(attention_backward(x.q, x.k, x.v, {}, both, few.dout), "attention: expected the saved output of shape");
 }
 
-TEST_CASE("bucket attention's gradient refuses what another call saved", "[checks]") {
-  const Operands x, few{.N = 3, .S = 3};
-  const Groups groups = group(random_integers({1, 2, 40}, 0, 3), 4), fewer = group(random_integers({1, 2, 3}, 0, 3), 4);
-  check_saved<AttentionResult>(
-      "bucket_attention",
-      {bucket_attention(x.q, x.k, x.v, groups, {}), bucket_attention(few.q, few.k, few.v, fewer, {})},
-      {&AttentionResult::out, &AttentionResult::logsumexp},
-      [&](const AttentionResult& saved) { bucket_attention_backward(x.q, x.k, x.v, groups, {}, {}, saved, x.dout); });
-}
-
 TEST_CASE("centroid_topk's gradient refuses what another call saved, and keys that there are not", "[checks]") {
   const Operands x, few{.N = 3};
   const CentroidTopK own = centroid_topk(x.q, x.k, x.v, 5, true, {});
@@ -108,7 +98,7 @@ TEST_CASE("groups are made by group() alone and not changed afterwards", "[check
       [&](const Groups& g) { segment_broadcast(Segment::mean, centroids, g); },
       [&](const Groups& g) { topk_attention(x.q, x.k, x.v, g, topk, mass, rest, {}); },
       [&](const Groups& g) { topk_attention_backward(x.q, x.k, x.v, g, topk, mass, {}, x.dout); },
-      [&](const Groups& g) { bucket_attention(x.q, x.k, x.v, g, {}); }};
+      [&](const Groups& g) { chunk_attention(x.q, x.k, x.v, g, {}); }};
   for (const auto& operation : operations) {
     const auto changed = [&](auto&& tensor_of) {
       const Groups groups = group(random_integers({1, 2, 40}, 0, 3), 4);
@@ -132,9 +122,9 @@ TEST_CASE("numbers near the end of their type are refused, or mean what they say
   const Draw draw = generator.draw(0, Purpose::test);
 
   // A chunk that is longer than all positions holds all of them.
-  const Tensor all = bucket_attention(x.q, x.k, x.v, one, {.chunk = 40}).out;
+  const Tensor all = chunk_attention(x.q, x.k, x.v, one, {.chunk = 40}).value();
   for (const int64_t chunk : {int64_t{41}, huge / 2, huge - 1, huge})
-    CHECK(same_bits(bucket_attention(x.q, x.k, x.v, one, {.chunk = chunk}).out, all));
+    CHECK(same_bits(chunk_attention(x.q, x.k, x.v, one, {.chunk = chunk}).value(), all));
   for (const int64_t chunk : {huge / 2, huge}) CHECK(BucketCount{0, chunk}(40) == 2);
   CHECK(BucketCount{0, 3}(40) == 14);
   CHECK(BucketCount{0, 32}(huge) >= (int64_t{1} << 58));
