@@ -148,8 +148,11 @@ ImprovedClusteredResult improved_clustered(const Variable& q, const Variable& k,
                                            const Tensor& given = {});
 
 // ---- lsh: attention in buckets, with the queries as keys
-// Attention within chunks of positions sorted by bucket, over the keys of all rounds (ops/bucket_attention.cpp).
-Variable bucket_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
-                          const BucketOptions& buckets, const AttentionOptions& options = {});
+// Attention within chunks of positions sorted by bucket, over the keys of all rounds (ops/chunk_attention.cpp). The
+// groups are those of the buckets, as partitions of [B, H * rounds, N]. A key counts once for each round in which a
+// query sees it; a query that sees no other key gets its own value. Dropout is by key: for all queries of a head at
+// once. Errors: the numbers of keys and queries differ; the groups have another shape; chunk < 1.
+Variable chunk_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
+                         const BucketOptions& buckets, const AttentionOptions& options = {});
 
 }  // namespace cairn

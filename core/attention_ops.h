@@ -2,7 +2,7 @@
 // Tensor operations of the attention family. Shapes: q [B, N, H, D], k [B, S, H, D], v [B, S, H, M]; a single-headed or
 // projected tensor [B, N, H * D] is the same memory. Labels, groups and top keys carry no gradient.
 #include "core/kernels/attention.h"
-#include "core/kernels/bucket_attention.h"
+#include "core/kernels/chunk_attention.h"
 #include "core/kernels/group.h"
 #include "core/kernels/hash_codes.h"
 #include "core/ops.h"
@@ -86,20 +86,11 @@ Tensor arange(int64_t n, Device device);
 // bool [B, n]: is position j within the length of batch element b?
 Tensor within(const Tensor& lengths, int64_t n);
 
-// ---- lsh: attention in buckets, with the queries as keys
+// ---- lsh: buckets of queries
 // Normal numbers, float32 [rounds, columns, D]. Errors: rounds or columns < 1.
 Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, Draw draw, Device device);
-// int32 [B, H, rounds, N], -1 beyond the lengths (undefined: all N). Errors: an odd or negative number of buckets;
-// chunk < 1; rotations that do not fit q, or with fewer columns than half the buckets of N queries.
+// int32 [B, H, rounds, N], -1 beyond the lengths (undefined: all N); rotations [rounds, 2, columns, D]. Errors: an odd
+// or negative number of buckets; chunk < 1; rotations that do not fit q, or with fewer than count.columns(N) columns.
 Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count);
-
-// Attention within chunks of positions sorted by bucket, over the keys of all rounds (core/kernels/bucket_attention.h).
-// The groups are those of the buckets, as partitions of [B, H * rounds, N]. Errors: the numbers of keys and queries
-// differ; the groups have another shape; chunk < 1.
-AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
-                                 const BucketOptions& buckets, const AttentionOptions& options = {});
-AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
-                                            const BucketOptions& buckets, const AttentionOptions& options,
-                                            const AttentionResult& saved, const Tensor& dout);
 
 }  // namespace cairn

@@ -134,33 +134,38 @@ __global__ void __launch_bounds__(32 * projection_warps, 2)
   const int64_t tasks = ceil_div(size.N, projected_a_block), row = blockIdx.x / tasks;
   const int64_t batch_head = row / size.rounds, b = batch_head / size.H, h = batch_head % size.H;
   const int64_t n = lengths ? min(max(int64_t(lengths[b]), int64_t{0}), size.N) : size.N;
-  const int columns = int(min(size.count(n) / 2, size.columns));
-  const float* const rotation = rotations + row % size.rounds * size.columns * size.D;
   const int64_t first = blockIdx.x % tasks * projected_a_block, i0 = first + warp * projected_a_warp;
   const bool mine = lane < projected_a_warp && i0 + lane < n;
-  const int64_t place = mine ? q.at(b, i0 + lane, h) - q.data : -1;
+  const int64_t place = mine ? q.at(b, i0 + lane, h) - q.data : -1, values_b = size.count.b(n);
 
-  LargestProjection best;  // of query `lane`
-  for (int c0 = 0; c0 < columns && first < n; c0 += width) {
-    float product[projected_a_warp][columns_a_lane];
-    project(q.data, place, size.D, rotation + c0 * size.D, size.D, columns - c0, product);
+  int32_t bucket = 0;  // of query `lane`
+  for (int hash = 0; hash < 2 && first < n; ++hash) {
+    const int64_t values = hash == 0 ? values_b : size.count.a(n);
+    const int columns = int(min(values / 2, size.columns));  // none if one hash makes the buckets
+    const float* const rotation = rotations + (row % size.rounds * 2 + hash) * size.columns * size.D;
+    LargestProjection best;
+    for (int c0 = 0; c0 < columns; c0 += width) {
+      float product[projected_a_warp][columns_a_lane];
+      project(q.data, place, size.D, rotation + c0 * size.D, size.D, columns - c0, product);
 #pragma unroll
-    for (int i = 0; i < projected_a_warp; ++i) {
-      LargestProjection found;
-      for (int l = 0; l < columns_a_lane; ++l) {
-        const int column = c0 + lane + 32 * l;
-        if (column >= columns) continue;
-        found.see(product[i][l], column);
-        found.see(-product[i][l], columns + column);
+      for (int i = 0; i < projected_a_warp; ++i) {
+        LargestProjection found;
+        for (int l = 0; l < columns_a_lane; ++l) {
+          const int column = c0 + lane + 32 * l;
+          if (column >= columns) continue;
+          found.see(product[i][l], column);
+          found.see(-product[i][l], columns + column);
+        }
+        for (int distance = 16; distance > 0; distance /= 2) {
+          const float value = __shfl_xor_sync(full_warp, found.value, distance);
+          found.see(value, __shfl_xor_sync(full_warp, found.index, distance));
+        }
+        if (lane == i) best.see(found.value, found.index);
       }
-      for (int distance = 16; distance > 0; distance /= 2) {
-        const float value = __shfl_xor_sync(full_warp, found.value, distance);
-        found.see(value, __shfl_xor_sync(full_warp, found.index, distance));
-      }
-      if (lane == i) best.see(found.value, found.index);
     }
+    bucket += int32_t(hash == 0 ? 1 : values_b) * best.index;
   }
-  if (lane < projected_a_warp && i0 + lane < size.N) buckets[row * size.N + i0 + lane] = mine ? best.index : -1;
+  if (lane < projected_a_warp && i0 + lane < size.N) buckets[row * size.N + i0 + lane] = mine ? bucket : -1;
 }
 
 }  // namespace

@@ -68,7 +68,17 @@ void score_tile(const AttentionOperands<T>& in, const Tile& t, T* scores) {
   const Mask& mask = in.mask;
   gemm_tile(false, true, t.rows(), t.cols(), in.size.D, in.size.scale, in.q.at(t.batch, t.q0, t.head), in.q.row_stride,
             in.k.at(t.batch, t.k0, t.head), in.k.row_stride, 0.0, scores, t.row());
-  if (!mask.allowed && mask.sees_all(t.q0, t.q1, t.k0, t.k1)) return;
+  const bool all = mask.sees_all(t.q0, t.q1, t.k0, t.k1);
+  if (!mask.allowed && all) return;
+  if (all && mask.allowed_key == 1) {  // a loop without branches
+    for (int64_t i = t.q0; i < t.q1; ++i) {
+      const uint8_t* const allowed =
+          mask.allowed + t.batch * mask.allowed_batch + t.head * mask.allowed_head + i * mask.allowed_query + t.k0;
+      T* const row = scores + (i - t.q0) * t.row();
+      for (int64_t j = 0; j < t.cols(); ++j) row[j] = allowed[j] ? row[j] : -std::numeric_limits<T>::infinity();
+    }
+    return;
+  }
   for (int64_t i = t.q0; i < t.q1; ++i)
     for (int64_t j = t.k0; j < t.k1; ++j)
       if (!mask.visible(t.batch, t.head, i, j))

@@ -22,16 +22,17 @@ class Projections {
   void set(int j, const float* vector) {
     for (int64_t d = 0; d < D_; ++d) columns_[size_t(d * width + j)] = vector[d];
   }
-  // Calls f(row, products [width]) for rows [begin, end); at(row) points to a row's elements. Products are computed in
-  // tiles of 8 rows by 16 vectors: that many chains keep the processor's multiply-adds busy.
+  // Calls f(row, products [width]) for rows [begin, end), with the products of the first `vectors` vectors; at(row)
+  // points to a row's elements. Products are computed in tiles of 8 rows by 16 vectors: that many chains keep the
+  // processor's multiply-adds busy.
   template <class At, class F>
-  void each(int64_t begin, int64_t end, At&& at, F&& f) const {
-    float product[rows][width];
+  void each(int64_t begin, int64_t end, int64_t vectors, At&& at, F&& f) const {
+    float product[rows][width] = {};
     for (int64_t first = begin; first < end; first += rows) {
       decltype(at(begin)) x[rows];
       for (int r = 0; r < rows; ++r) x[r] = at(std::min(first + r, end - 1));
       for (int r = 0; r < rows; ++r) fetch_row(at(std::min(first + rows + r, end - 1)), D_);
-      for (int64_t column = 0; column < width; column += tile_columns)
+      for (int64_t column = 0; column < vectors; column += tile_columns)
         multiply_tile(x, columns_.data() + column, D_, product[0] + column);
       for (int r = 0; r < rows && first + r < end; ++r) f(first + r, product[r]);
     }
@@ -70,7 +71,7 @@ class LargestOfBothSigns {
     uint32_t order[lanes];
     int32_t column[lanes];  // copies, because y might be these members
     std::copy_n(order_, lanes, order), std::copy_n(column_, lanes, column);
-    for (int32_t j = 0; j < Projections::width; j += lanes)
+    for (int32_t j = 0; j < std::min<int32_t>(Projections::width, c - first); j += lanes)
       for (int32_t l = 0; l < lanes; ++l) {
         const float x = y[j + l];
         const uint32_t twice = std::bit_cast<uint32_t>(x) << 1, both = x >= 0 ? twice + 2 : x < 0 ? twice + 1 : 0;
@@ -123,7 +124,7 @@ void hash_codes(Stream, HashSize size, HeadView<const T> q, const float* planes,
       const int64_t batch_head = row / size.N;
       return q.at(batch_head / size.H, row % size.N, batch_head % size.H);
     };
-    project.each(begin, end, query, [&](int64_t row, const float* product) {
+    project.each(begin, end, size.bits, query, [&](int64_t row, const float* product) {
       // In halves, because vectors shift 32-bit lanes faster than 64-bit ones.
       uint32_t low = 0, high = 0;
       for (uint32_t j = 0; j < 32; ++j) low |= uint32_t(product[j] > threshold[j]) << j;
@@ -137,31 +138,36 @@ template <class T>
 void hash_buckets(Stream, BucketSize size, HeadView<const T> q, const int32_t* lengths, const float* rotations,
                   int32_t* buckets) {
   constexpr int64_t width = Projections::width, rows_a_task = 128;
-  const int64_t H = size.H, N = size.N, D = size.D, max_columns = std::min(size.count(N) / 2, size.columns);
+  const int64_t H = size.H, N = size.N, D = size.D;
   const int64_t tiles =
-      D > 0 ? (max_columns + width - 1) / width : 0;  // of columns; none if D = 0, when all products are 0
+      D > 0 ? (size.columns + width - 1) / width : 0;  // of columns; none if D = 0, when all products are 0
   const int64_t tasks = (N + rows_a_task - 1) / rows_a_task;
   if (size.B * H * N == 0) return;
-  std::vector<Projections> project(static_cast<size_t>(size.rounds * tiles), Projections(D));
-  for (int64_t round = 0; round < size.rounds; ++round)
-    for (int64_t j = 0; j < std::min(max_columns, tiles * width); ++j)
-      project[size_t(round * tiles + j / width)].set(int(j % width), rotations + (round * size.columns + j) * D);
+  std::vector<Projections> project(static_cast<size_t>(size.rounds * 2 * tiles), Projections(D));
+  for (int64_t hash = 0; hash < size.rounds * 2; ++hash)
+    for (int64_t j = 0; j < std::min(size.columns, tiles * width); ++j)
+      project[size_t(hash * tiles + j / width)].set(int(j % width), rotations + (hash * size.columns + j) * D);
 
   // The heads of the same positions follow each other, because they share cache lines.
   parallel_tasks(size.B * tasks * H, [&](int64_t task) {
     const int64_t h = task % H, b = task / H / tasks, first = task / H % tasks * rows_a_task;
     const int64_t n = lengths ? std::clamp<int64_t>(lengths[b], 0, N) : N;
-    const int64_t columns = std::min(size.count(n) / 2, max_columns);
     const int64_t rows = std::min(rows_a_task, N - first), queries = std::clamp<int64_t>(n - first, 0, rows);
+    const int64_t values[] = {size.count.b(n), size.count.a(n)};
     for (int64_t round = 0; round < size.rounds; ++round) {
       int32_t* const bucket = buckets + ((b * H + h) * size.rounds + round) * N + first;
-      std::fill_n(bucket, rows, -1);
-      LargestOfBothSigns best[rows_a_task];
-      for (int64_t c0 = 0; c0 < std::min(columns, tiles * width); c0 += width)
-        project[size_t(round * tiles + c0 / width)].each(
-            0, queries, [&](int64_t i) { return q.at(b, first + i, h); },
-            [&](int64_t i, const float* product) { best[i].see(product, int32_t(c0), int32_t(columns)); });
-      for (int64_t i = 0; i < queries; ++i) bucket[i] = best[i].index(int32_t(columns));
+      std::fill_n(bucket, queries, 0);
+      std::fill_n(bucket + queries, rows - queries, -1);
+      for (int64_t hash = 0; hash < 2 && values[hash] > 1; ++hash) {
+        const int64_t columns = std::min(values[hash] / 2, size.columns);
+        LargestOfBothSigns best[rows_a_task];
+        for (int64_t c0 = 0; c0 < std::min(columns, tiles * width); c0 += width)
+          project[size_t((2 * round + hash) * tiles + c0 / width)].each(
+              0, queries, std::min(width, columns - c0), [&](int64_t i) { return q.at(b, first + i, h); },
+              [&](int64_t i, const float* product) { best[i].see(product, int32_t(c0), int32_t(columns)); });
+        for (int64_t i = 0; i < queries; ++i)
+          bucket[i] += int32_t(hash == 0 ? 1 : values[0]) * best[i].index(int32_t(columns));
+      }
     }
   });
 }

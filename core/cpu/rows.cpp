@@ -11,12 +11,15 @@ template <class T>
 void gather_rows(Stream, RowSelection size, const T* table, const int32_t* index, T* out) {
   const auto [rows, cols, table_rows] = size;
   parallel_for(rows, rows_a_task(cols), [=, cols = cols, table_rows = table_rows](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      if (index[r] >= 0 && index[r] < table_rows)
-        std::copy_n(table + index[r] * cols, cols, out + r * cols);
-      else
-        std::fill_n(out + r * cols, cols, T(0));
-    }
+    const auto inside = [=](int64_t r) { return index[r] >= 0 && index[r] < table_rows; };
+    each_fetched_row(
+        end - begin, cols, [=](int64_t i) { return table + (inside(begin + i) ? index[begin + i] * cols : 0); },
+        [=](int64_t i, const T* row) {
+          if (inside(begin + i))
+            std::copy_n(row, cols, out + (begin + i) * cols);
+          else
+            std::fill_n(out + (begin + i) * cols, cols, T(0));
+        });
   });
 }
 

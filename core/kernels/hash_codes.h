@@ -18,12 +18,28 @@ struct HashSize {
   int bits = 0;
 };
 
-// The number of buckets: `given`, or if that is 0, the number of chunks, rounded up to an even number.
+// The number of buckets of n queries: a b, at least `given`, or if that is 0, at least the number of chunks. A bucket
+// is h_a b + h_b, for two hashes of a and b even numbers of values. Up to 64 buckets, h_b alone makes them, and a = 1.
 struct BucketCount {
   int64_t given = 0, chunk = 32;
 
-  // For n queries; even, at least 2.
-  CAIRN_HD int64_t operator()(int64_t n) const {
+  CAIRN_HD int64_t operator()(int64_t n) const { return a(n) * b(n); }
+  CAIRN_HD int64_t a(int64_t n) const {
+    return wanted(n) <= 64 ? 1 : 2 * int64_t(std::ceil(std::sqrt(double(wanted(n))) / 2));
+  }
+  CAIRN_HD int64_t b(int64_t n) const {  // at most a, where a > 1
+    const int64_t twice = 2 * a(n);
+    return a(n) == 1 ? wanted(n) : (wanted(n) + twice - 1) / twice * 2;
+  }
+  // Columns of a rotation, for at most n queries: a grows with n, and b is at most 64 or a.
+  CAIRN_HD int64_t columns(int64_t n) const {
+    const int64_t one = wanted(n) < 64 ? wanted(n) : 64;
+    return (one > a(n) ? one : a(n)) / 2;
+  }
+
+ private:
+  // Even, at least 2.
+  CAIRN_HD int64_t wanted(int64_t n) const {
     if (given > 0) return given;
     const int64_t chunks = n / chunk + (n % chunk > 0);
     return chunks > 2 ? chunks + chunks % 2 : 2;
@@ -33,7 +49,7 @@ struct BucketCount {
 struct BucketSize {
   int64_t B = 0, H = 0, N = 0, D = 0;
   int64_t rounds = 1;
-  int64_t columns = 1;  // of a rotation: at least count(N) / 2
+  int64_t columns = 1;  // of a rotation: at least count.columns(N)
   BucketCount count{};
 };
 
@@ -56,9 +72,9 @@ CAIRN_KERNELS(
     // planes [bits, D + 1]: row j is p_j, then the threshold t_j. Bit j of codes [B, H, N] is 1 where q . p_j > t_j; a
     // NaN gives 0.
     template <class T> void hash_codes(Stream, HashSize, HeadView<const T> q, const float* planes, uint64_t* codes);
-    // buckets [B, H, rounds, N]. With n valid queries (`lengths` [B]; null: N), c = count(n) / 2 and y_j = q . r_j for
-    // the first c columns r_j of a round's rotation: the argmax of (y_0 .. y_{c-1}, -y_0 .. -y_{c-1}), the lowest index
-    // of equal ones; -1 beyond n.
+    // buckets [B, H, rounds, N] of n valid queries (`lengths` [B]; null: N); -1 beyond n. A hash of 2 c values has
+    // y_j = q . r_j for the first c columns r_j of its rotation: it is the argmax of (y_0 .. y_{c-1}, -y_0 ..
+    // -y_{c-1}), the lowest index of equal ones. Rotations [rounds, 2, columns, D]: of h_b and of h_a.
     template <class T> void hash_buckets(Stream, BucketSize, HeadView<const T> q, const int32_t* lengths,
                                          const float* rotations, int32_t* buckets);)
 

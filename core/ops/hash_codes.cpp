@@ -46,13 +46,14 @@ Tensor hash_codes(const Tensor& q, const Tensor& planes) {
 
 Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count) {
   const Sizes s = expect("hash_buckets", {{"q", q, "B N H D"},
-                                          of_type(DType::float32, "rotations", rotations, "R C D"),
+                                          of_type(DType::float32, "rotations", rotations, "R F C D"),
                                           optional(of_type(DType::int32, "lengths", lengths, "B"))});
   check<UsageError>(count.given >= 0 && count.given <= INT32_MAX && count.given % 2 == 0, "hash_buckets: ", count.given,
                     " buckets, expected an even number below 2^31");
   check<UsageError>(count.chunk >= 1, "hash_buckets: chunk = ", count.chunk, ", expected at least 1");
-  check(s['C'] >= count(s['N']) / 2, "hash_buckets: expected rotations [rounds, ", count(s['N']) / 2, " or more, ",
-        s['D'], "], got ", rotations.shape());
+  check(s['F'] == 2 && s['C'] >= count.columns(s['N']), "hash_buckets: expected rotations [rounds, 2, ",
+        count.columns(s['N']), " or more, ", s['D'], "], got ", rotations.shape());
+  check_clusters("hash_buckets", count(s['N']), 2, s['N']);
   const BucketSize size{s['B'], s['H'], s['N'], s['D'], s['R'], s['C'], count};
   check_values("hash_buckets", "lengths", lengths, 0, size.N);
   Tensor buckets({size.B, size.H, size.rounds, size.N}, DType::int32, q.device());

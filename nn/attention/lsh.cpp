@@ -1,26 +1,28 @@
-// lsh-R: Reformer's attention (Kitaev, Kaiser, Levskaya 2020, section 2): R rounds of locality-sensitive hashing. The
-// keys are the queries. For n valid positions, in each round r = 1 .. R:
+// lsh-R: Reformer's attention (Kitaev, Kaiser, Levskaya 2020, section 2). A softmax gives weight almost only to keys
+// that point in the query's direction. So queries are their own keys, and a hash of directions finds the few positions
+// that are worth a look. A round of hashing, for n valid positions:
 //
 //   k_j      = q_j / |q_j|  (a zero query: a zero key)
-//   bucket_j = argmax of [q_j R_r; -q_j R_r], with normal R_r [D, buckets / 2], the same for a whole call;
-//              buckets = 2 ceil(n / (2 chunk)), at least 2
-//   positions are sorted by (bucket, position) and cut into chunks; a chunk attends to itself and to the chunk before
-//   it, the first chunk to the last:
-//   P_r(i)   = the keys in these two chunks that are in the bucket of i and that the mask allows, without i itself
+//   bucket_j = argmax of [q_j R; -q_j R], R normal [D, buckets / 2], drawn for the whole call. Vectors of similar
+//              direction often share a bucket. buckets = 2 ceil(n / (2 chunk)), at least 2, or `buckets=`; if these are
+//              more than 64, a bucket has two factors, as in Kitaev's code: h_a b + h_b, from a rotation for h_a and
+//              one for h_b, with a = 2 ceil(sqrt(buckets) / 2) and b = 2 ceil(buckets / (2 a)) values
+//   positions are sorted by (bucket, position) and cut into chunks of equal length, because buckets have any. A bucket
+//              may go on in the next chunk, so a chunk attends to itself and to the chunk before it, the first one to
+//              the last. Query i sees the keys of its bucket there that the mask allows, without i itself.
 //
-// and over all rounds, with s_ij = scale q_i . k_j:
+// A round may put near vectors into different buckets, hence R rounds. With s_ij = scale q_i . k_j:
 //
-//   z_r   = logsumexp over P_r(i) of s_ij,  o_r = sum over P_r(i) of e^(s_ij - z_r) v_j,  z = logsumexp over r of z_r
-//   out_i = sum over r of e^(z_r - z) o_r = sum over the pairs (r, j in P_r(i)) of e^(s_ij - z) v_j
+//   z_r   = logsumexp of s_ij over the keys j of round r,  o_r = sum over these keys of e^(s_ij - z_r) v_j
+//   out_i = sum over r of e^(z_r - z) o_r,  z = logsumexp over r of z_r
 //
-// The last form is computed: one softmax, in which a key counts once for each round that sees it. `deduplicate` counts
-// a key only in the first round that sees it. (The paper subtracts the log of the number of these rounds, with the same
-// result.) If no round leaves a key, out_i = v_i. `combine=mean` takes the mean of the o_r, and v_i for a round that
-// leaves no key.
+// This is the softmax over the keys of all rounds, where a key counts once for each round that sees it
+// (autograd/ops/chunk_attention.cpp). If no round leaves a key, out_i = v_i. `combine=mean` takes the mean of the o_r,
+// and v_i for a round that leaves no key. Dropout drops a key for all queries of a head at once.
 //
 // Deviations from Kitaev's code: scores are divided by sqrt(D) (there they are not; `scale=1` does the same). A
 // position attends to itself only if it sees nothing else (there its own score is -10^5). There are about n / chunk
-// buckets, by each sequence's own length (there 2 n / chunk; `buckets=` sets the number). Any length will do.
+// buckets, by each sequence's own length (there 2 n / chunk). Any length will do.
 //
 // The port of the authors of Clustered Attention divides by sqrt(D) too. Of its other rules, three are options here,
 // `bucket_mask=false,combine=mean,buckets=`: other buckets in the two chunks are visible, rounds are averaged, and b
@@ -42,13 +44,13 @@ struct Lsh : Attention {
                       "' uses the queries as keys, so it has no cross attention: ", q.size(1), " queries, ", v.size(1),
                       " values");
     const int64_t count_of_buckets = count(q.size(1));
-    const Tensor buckets = hash(q.value(), count_of_buckets, mask, context);
+    const Tensor buckets = hash(q.value(), mask, context);
     const Variable keys = l2_normalize(q);
     // Attention over the keys of all these rounds.
     const auto attend = [&](const Tensor& of_rounds) {
       const Tensor rows = of_rounds.reshape({q.size(0), of_rounds.size(1) * of_rounds.size(2), q.size(1)});
       const Groups groups = group(rows, count_of_buckets);
-      return bucket_attention(q, keys, v, groups, options_of_buckets, options(mask, context));
+      return chunk_attention(q, keys, v, groups, options_of_buckets, options(mask, context));
     };
     if (!mean) return attend(buckets);
     Variable sum = attend(slice(buckets, 2, 0, 1).value());
@@ -56,17 +58,21 @@ struct Lsh : Attention {
     return sum / double(rounds);
   }
   double flops(const AttentionWork& work) const override {
-    const double buckets = double(count(int64_t(work.length))), chunks = 2 * double(options_of_buckets.chunk);
-    return double(rounds) * (work.head_size * buckets + work.attend(chunks));
+    const auto n = int64_t(work.length);
+    const double projections = double(count.b(n) + (count.a(n) > 1 ? count.a(n) : 0)),
+                 chunks = 2 * double(options_of_buckets.chunk);
+    return double(rounds) * (work.head_size * projections + work.attend(chunks));
   }
   bool shares_keys() const override { return true; }
 
   // int32 [B, H, R, N], -1: none. Carries no gradient.
-  Tensor hash(const Tensor& q, int64_t buckets, const AttentionMask& mask, const AttentionContext& context) const {
+  Tensor hash(const Tensor& q, const AttentionMask& mask, const AttentionContext& context) const {
     Tensor result = context.replayed("buckets");
     if (!result.defined()) {
       const Draw draw = context.draw(Purpose::rotations);
-      const Tensor rotations = random_rotations(rounds, buckets / 2, q.size(3), draw, q.device());
+      const int64_t columns = count.columns(q.size(1));
+      const Tensor rotations =
+          random_rotations(2 * rounds, columns, q.size(3), draw, q.device()).reshape({rounds, 2, columns, q.size(3)});
       result = hash_buckets(q, rotations, mask.query_lengths, count);
     }
     context.report_choice("buckets", result);
@@ -80,17 +86,15 @@ std::unique_ptr<Attention> make(SpecReader& spec) {
   BucketOptions& options = variant->options_of_buckets;
   variant->rounds = spec.number("rounds");
   options.chunk = variant->count.chunk = spec.integer("chunk", 32, 1, maximum, "positions in a chunk");
-  variant->count.given = spec.integer("buckets", 0, 0, maximum, "buckets in a round, an even number; 0: one per chunk");
+  variant->count.given =
+      spec.integer("buckets", 0, 0, maximum, "at least so many buckets in a round, an even number; 0: one per chunk");
   if (variant->count.given % 2 != 0)
     spec.fail(concat("option buckets = ", variant->count.given, ", expected an even number"));
   options.bucket_mask = spec.flag("bucket_mask", true, "attend only within the same bucket");
-  options.deduplicate = spec.flag("deduplicate", false, "count a key once if several rounds have it");
   const std::string combine = spec.text("combine", "logsumexp", "weights of the rounds: logsumexp or mean");
   if (combine != "logsumexp" && combine != "mean")
     spec.fail(concat("option combine: expected logsumexp or mean, got '", combine, "'"));
   variant->mean = combine == "mean";
-  if (variant->mean && options.deduplicate)
-    spec.fail("option deduplicate=true has no effect with combine=mean: one round sees no key twice");
   return variant;
 }
 

@@ -27,7 +27,7 @@ TEST_CASE("the costs of attention follow its formulas", "[attention-bench]") {
                                                   {"i-position-100:topk=8", 4 * 64 * 108},
                                                   {"euclidean-100", 2 * 64 * 100 * 11 + 4 * 64 * 100},
                                                   {"i-euclidean-100:iterations=3", 2 * 64 * 100 * 4 + 4 * 64 * 132},
-                                                  {"lsh-2", 2 * (64 * 128 + 4 * 64 * 64)},
+                                                  {"lsh-2", 2 * (64 * (12 + 12) + 4 * 64 * 64)},
                                                   {"lsh-1:chunk=16,buckets=8", 64 * 8 + 4 * 64 * 32},
                                                   {"local-8", 4 * 64 * 17},
                                                   {"local-9000", 4 * 64 * 4096},

@@ -26,7 +26,7 @@ std::vector<int64_t> chunks_of(const std::vector<int>& buckets, int64_t chunk, i
 // Each round's attention by itself, then the rounds by the weight of their logsumexp, as in the paper.
 static Matrix lsh(const Problem& p) {
   const size_t n = p.q.size(), rounds = p.chosen.at("buckets").size();
-  const bool bucket_mask = p.flag("bucket_mask", true), deduplicate = p.flag("deduplicate", false);
+  const bool bucket_mask = p.flag("bucket_mask", true);
   const bool mean = p.options.count("combine") && p.options.at("combine") == "mean";
   // seen[r][i][j]
   std::vector<std::vector<std::vector<bool>>> seen(rounds, {n, std::vector<bool>(n, false)});
@@ -48,10 +48,7 @@ static Matrix lsh(const Problem& p) {
     for (size_t j = 0; j < n; ++j) {
       const double length = std::sqrt(std::inner_product(p.k[j].begin(), p.k[j].end(), p.k[j].begin(), 0.0));
       const double product = std::inner_product(p.q[i].begin(), p.q[i].end(), p.k[j].begin(), 0.0);
-      double score = length > 0 ? p.scale * product / length : 0;
-      double times = 0;
-      for (size_t r = 0; r < rounds; ++r) times += seen[r][i][j];
-      if (deduplicate && times > 0) score -= std::log(times);
+      const double score = length > 0 ? p.scale * product / length : 0;
       for (size_t r = 0; r < rounds; ++r)
         if (seen[r][i][j]) sums[r] += of_round[r][j] = std::exp(score);
     }
@@ -71,8 +68,7 @@ static const AddReference added{
     {.weights = lsh,
      .boolean_mask = true,
      .causal = true,
-     .more = {"lsh-1:chunk=5,buckets=2", "lsh-3:chunk=3,bucket_mask=false,deduplicate=true",
-              "lsh-2:chunk=2,combine=mean,scale=1", "lsh-3:chunk=4,bucket_mask=false,combine=mean",
-              "lsh-3:chunk=3,deduplicate=true"}}};
+     .more = {"lsh-1:chunk=5,buckets=2", "lsh-3:chunk=3,bucket_mask=false", "lsh-2:chunk=2,combine=mean,scale=1",
+              "lsh-3:chunk=4,bucket_mask=false,combine=mean"}}};
 
 }  // namespace cairn::reference

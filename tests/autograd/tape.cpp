@@ -200,7 +200,7 @@ TEST_CASE("a gradient repeats the draws of its forward pass, even after the gene
       {"dropout", [](const auto& x, const auto& o) { return dropout(x, o.dropout.p, o.dropout.draw); }},
       {"dropout_add", [](const auto& x, const auto& o) { return dropout_add(x, o.dropout.p, o.dropout.draw, x); }},
       {"attention", [](const auto& x, const auto& o) { return attention(x, x, x, o); }},
-      {"bucket_attention", [&](const auto& x, const auto& o) { return bucket_attention(x, x, x, groups, {}, o); }},
+      {"chunk_attention", [&](const auto& x, const auto& o) { return chunk_attention(x, x, x, groups, {}, o); }},
       {"improved_clustered",
        [&](const auto& x, const auto& o) { return improved_clustered(x, x, x, groups, 2, o).out; }},
       {"its rest", [&](const auto& x, const auto& o) { return improved_clustered(x, x, x, groups, 2, {}, o).out; }},

@@ -130,35 +130,47 @@ TEST_CASE("hash_codes refuses what it cannot compute", "[hash_codes]") {
   CHECK_ERROR(hash_codes(q, elsewhere({0, 6})), "hash_codes: planes is on cuda, q on cpu");
 }
 
-// One chain of fused multiply-adds per column, in float32, then the argmax over these and their negatives.
+// One chain of fused multiply-adds per column, in float32, then the argmax over these and their negatives; a hash of
+// each factor of the number of buckets.
 static std::vector<int32_t> reference_buckets(const Tensor& q, const Tensor& rotations,
                                               const std::vector<int32_t>& lengths, const BucketCount& count) {
   const auto x = q.cast(DType::float32).to_vector<float>(), r = rotations.to_vector<float>();
-  const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3), columns = rotations.size(1);
+  const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3), columns = rotations.size(2);
   std::vector<int32_t> buckets;
+  const auto hash = [&](int64_t row, int64_t rotation, int64_t half) {
+    std::vector<float> y(size_t(2 * half));
+    for (int64_t j = 0; j < half; ++j) {
+      float product = 0;
+      for (int64_t d = 0; d < D; ++d)
+        product = std::fma(x[size_t(row * D + d)], r[size_t((rotation * columns + j) * D + d)], product);
+      const bool skipped = std::isnan(product);
+      y[size_t(j)] = skipped ? -INFINITY : product, y[size_t(half + j)] = skipped ? -INFINITY : -product;
+    }
+    return int32_t(std::max_element(y.begin(), y.end()) - y.begin());
+  };
   for (int64_t b = 0; b < B; ++b)
     for (int64_t h = 0; h < H; ++h)
       for (int64_t round = 0; round < rotations.size(0); ++round)
         for (int64_t i = 0; i < N; ++i) {
-          const int64_t n = lengths.empty() ? N : lengths[size_t(b)], half = count(n) / 2;
-          std::vector<float> y(size_t(2 * half));
-          for (int64_t j = 0; j < half; ++j) {
-            float product = 0;
-            for (int64_t d = 0; d < D; ++d)
-              product =
-                  std::fma(x[size_t(((b * N + i) * H + h) * D + d)], r[size_t((round * columns + j) * D + d)], product);
-            const bool skipped = std::isnan(product);
-            y[size_t(j)] = skipped ? -INFINITY : product, y[size_t(half + j)] = skipped ? -INFINITY : -product;
-          }
-          buckets.push_back(i < n ? int32_t(std::max_element(y.begin(), y.end()) - y.begin()) : -1);
+          const int64_t n = lengths.empty() ? N : lengths[size_t(b)], row = (b * N + i) * H + h;
+          int32_t bucket = i < n ? hash(row, 2 * round, count.b(n) / 2) : -1;
+          if (i < n && count.a(n) > 1) bucket += int32_t(count.b(n)) * hash(row, 2 * round + 1, count.a(n) / 2);
+          buckets.push_back(bucket);
         }
   return buckets;
+}
+
+// Rotations [rounds, 2, columns, D]; `more` columns than buckets need.
+static Tensor rotations_for(const BucketCount& count, int64_t N, int64_t rounds, int64_t D, int64_t more = 0,
+                            uint64_t seed = 1) {
+  const int64_t columns = count.columns(N) + more;
+  return random_rotations(2 * rounds, columns, D, test_draw(seed), Device::cpu).reshape({rounds, 2, columns, D});
 }
 
 // To the bit: chains of fused multiply-adds.
 OPERATION("hash_buckets") {
   const auto add = [&](const std::string& what, const Tensor& q, const BucketCount& count, const Tensor& lengths) {
-    const Tensor rotations = random_rotations(3, count(q.size(1)) / 2 + 1, q.size(3), test_draw(), Device::cpu);
+    const Tensor rotations = rotations_for(count, q.size(1), 3, q.size(3), 1);
     Case& test = op.add(concat(what, ' ', q.shape(), " in ", count(q.size(1)), " buckets"),
                         {q, rotations.cast(DType::float64), lengths});
     test.forward = [=](const Variables& t) {
@@ -173,8 +185,9 @@ OPERATION("hash_buckets") {
   for (const Shape& shape :
        {Shape{1, 1, 1, 1}, Shape{2, 7, 3, 5}, Shape{3, 300, 1, 32}, Shape{0, 3, 2, 4}, Shape{2, 0, 2, 4},
         Shape{2, 3, 0, 4}, Shape{2, 3, 2, 0}, Shape{2, 67, 3, 5}, Shape{1, 129, 1, 33}, Shape{2, 300, 2, 64}})
-    for (const BucketCount& count : {BucketCount{2, 32}, BucketCount{0, 1}, BucketCount{0, 4}, BucketCount{0, 1000},
-                                     BucketCount{134, 32}, BucketCount{258, 32}})
+    for (const BucketCount& count :
+         {BucketCount{2, 32}, BucketCount{0, 1}, BucketCount{0, 4}, BucketCount{0, 1000}, BucketCount{134, 32},
+          BucketCount{258, 32}, BucketCount{4000, 32}, BucketCount{20000, 32}})
       for (const bool all : {false, true})
         add(all ? "of" : "with lengths", normal(shape, 5), count,
             integers({shape[0]}, all ? int(shape[1]) : 0, int(shape[1])));
@@ -208,16 +221,25 @@ OPERATION("random_rotations") {
   op.rounds_once = false;  // float32 always
 }
 
-TEST_CASE("there is a bucket for each chunk, an even number of them, at least 2", "[hash_buckets]") {
+TEST_CASE("there are as many buckets as chunks, or a few more, an even number of them, at least 2", "[hash_buckets]") {
   const BucketCount count{0, 32};
-  for (const auto& [n, expected] : {std::pair{0, 2}, {1, 2}, {64, 2}, {65, 4}, {128, 4}, {129, 6}, {4096, 128}})
+  for (const auto& [n, expected] : {std::pair{0, 2},
+                                    {1, 2},
+                                    {64, 2},
+                                    {65, 4},
+                                    {128, 4},
+                                    {129, 6},
+                                    {2048, 64},
+                                    {2049, 80},
+                                    {4096, 144},
+                                    {32768, 1024}})
     CHECK(count(n) == expected);
   CHECK(BucketCount{0, 0x7ffffffe}(0x7fffffff) == 2);
   CHECK(BucketCount{6, 32}(10000) == 6);
 }
 
 TEST_CASE("equal largest projections go to the lowest bucket", "[hash_buckets]") {
-  const Tensor rotations = Tensor::from<float>({1, 2, 2}, {1, 3, 1});
+  const Tensor rotations = Tensor::from<float>({1, 2, 2, 0, 0, 0}, {1, 2, 3, 1});
   const auto bucket = [&](float x) {
     return hash_buckets(Tensor::from<float>({x}, {1, 1, 1, 1}), rotations, {}, {6, 32}).to_vector<int32_t>()[0];
   };
@@ -231,8 +253,9 @@ TEST_CASE("equal largest projections go to the lowest bucket", "[hash_buckets]")
 }
 
 TEST_CASE("buckets are those of float32 however close the largest are, and of numbers of any size", "[hash_buckets]") {
-  const int64_t columns = 40, N = 270;
-  const auto check_buckets = [&](const Tensor& q, const Tensor& rotations) {
+  const int64_t columns = 32, N = 270;
+  const auto check_buckets = [&](const Tensor& q, const Tensor& of_rounds) {
+    const Tensor rotations = of_rounds.reshape({1, 2, columns, q.size(3)});
     CHECK(hash_buckets(q, rotations, {}, {2 * columns, 32}).to_vector<int32_t>() ==
           reference_buckets(q, rotations, {}, {2 * columns, 32}));
   };
@@ -283,12 +306,15 @@ TEST_CASE("vectors of one direction always share a bucket, and opposite ones nev
   for (int64_t i = 0; i < q.elements(); ++i)
     q.mutable_data<float>()[i] = factors[i / 6 % 4] * x.data<float>()[i / 24 * 6 + i % 6];
   for (int64_t count : {2, 4, 30, 200}) {
-    const Tensor rotations = random_rotations(20, count / 2, 6, test_draw(uint64_t(count)), Device::cpu);
-    const auto bucket = hash_buckets(q, rotations, {}, {count, 32}).to_vector<int32_t>();
+    const BucketCount given{count, 32};
+    const auto a = int32_t(given.a(4)), b = int32_t(given.b(4));
+    const Tensor rotations = rotations_for(given, 4, 20, 6, 0, uint64_t(count));
+    const auto bucket = hash_buckets(q, rotations, {}, given).to_vector<int32_t>();
     for (size_t row = 0; row < 40 * 20; ++row) {
       const int32_t* of = bucket.data() + row * 4;
       REQUIRE((of[0] == of[1] && of[0] == of[2]));
-      REQUIRE(of[3] == (of[0] + count / 2) % count);
+      REQUIRE(of[3] % b == (of[0] + b / 2) % b);
+      REQUIRE((a == 1 || of[3] / b == (of[0] / b + a / 2) % a));
     }
   }
 }
@@ -297,8 +323,7 @@ TEST_CASE("two of two buckets are told apart with the probability angle / pi", "
   const int64_t pairs = 4, D = 6, rounds = 50'000;
   const Tensor q = random_tensor({1, 2 * pairs, 1, D}, DType::float32, 17);
   const float* x = q.data<float>();
-  const auto bucket =
-      hash_buckets(q, random_rotations(rounds, 1, D, test_draw(3), Device::cpu), {}, {2, 32}).to_vector<int32_t>();
+  const auto bucket = hash_buckets(q, rotations_for({2, 32}, 1, rounds, D, 0, 3), {}, {2, 32}).to_vector<int32_t>();
   for (int64_t i = 0; i < pairs; ++i) {
     const float *a = x + 2 * i * D, *b = a + D;
     double ab = 0, aa = 0, bb = 0, apart = 0;
@@ -314,7 +339,7 @@ TEST_CASE("two of two buckets are told apart with the probability angle / pi", "
 }
 
 TEST_CASE("hash_buckets refuses what it cannot compute", "[hash_buckets]") {
-  const Tensor q({2, 3, 4, 5}), rotations({2, 1, 5});
+  const Tensor q({2, 3, 4, 5}), rotations({2, 2, 1, 5});
   const BucketCount two{2, 32};
   CHECK_THROWS_AS(random_rotations(0, 1, 4, test_draw(), Device::cpu), UsageError);
   CHECK_ERROR(random_rotations(0, 1, 4, test_draw(), Device::cpu), "random_rotations: rounds = 0, expected at least 1");
@@ -328,10 +353,10 @@ TEST_CASE("hash_buckets refuses what it cannot compute", "[hash_buckets]") {
   CHECK_ERROR(hash_buckets(q, rotations, {}, {0, 0}), "hash_buckets: chunk = 0, expected at least 1");
   CHECK_ERROR(hash_buckets(q, Tensor(), {}, two), "hash_buckets: rotations was never given a value");
   CHECK_ERROR(hash_buckets(q, rotations, {}, {4, 32}),
-              "hash_buckets: expected rotations [rounds, 2 or more, 5], got [2, 1, 5]");
-  CHECK_ERROR(hash_buckets(q, Tensor({2, 1, 4}), {}, two),
-              "hash_buckets: expected rotations of shape [R, C, 5], got [2, 1, 4]");
+              "hash_buckets: expected rotations [rounds, 2, 2 or more, 5], got [2, 2, 1, 5]");
+  CHECK_ERROR(hash_buckets(q, Tensor({2, 2, 1, 4}), {}, two),
+              "hash_buckets: expected rotations of shape [R, F, C, 5], got [2, 2, 1, 4]");
   CHECK_ERROR(hash_buckets(q, rotations, int32s({3, 4}), two), "hash_buckets: lengths[1] is 4, expected 0 to 3");
-  CHECK_ERROR(hash_buckets(q, elsewhere({0, 1, 5}), {}, two), "hash_buckets: rotations is on cuda, q on cpu");
-  CHECK_NEEDS_CUDA(hash_buckets(elsewhere({0, 3, 4, 5}), elsewhere({0, 1, 5}), {}, two), "hash_buckets");
+  CHECK_ERROR(hash_buckets(q, elsewhere({0, 2, 1, 5}), {}, two), "hash_buckets: rotations is on cuda, q on cpu");
+  CHECK_NEEDS_CUDA(hash_buckets(elsewhere({0, 3, 4, 5}), elsewhere({0, 2, 1, 5}), {}, two), "hash_buckets");
 }

@@ -305,7 +305,8 @@ void Operation::check_on_cuda(DType dtype) {
     const Tensors there = placed(here, dtype, Device::cuda, false),
                   weights_there = placed(weights, dtype, Device::cuda, false);
     const Tensors found = run_parity(test, there, here, weights_there, rounded);
-    check_same(found, run_parity(test, here, here, weights, rounded), rounded ? tolerance::bfloat16 : test.tolerance);
+    check_same(found, run_parity(test, here, here, weights, rounded),
+               rounded ? test.rounded_tolerance : test.tolerance);
 
     if (rounded && rounds_once) {
       INFO("bfloat16 is the float32 result, rounded once");
@@ -327,7 +328,7 @@ void Operation::check_on_cuda(DType dtype) {
       moved = shifted(moved);
       const Tensors again = run(test, operands, seeds, test.gradient);
       if (any_order)
-        check_same(again, found, rounded ? tolerance::bfloat16 : test.tolerance);
+        check_same(again, found, rounded ? test.rounded_tolerance : test.tolerance);
       else
         check_same_bits(again, found);
     }

@@ -72,8 +72,9 @@ struct Case {
   bool differences = true;  // false: differences do not give the gradient, because the function jumps
   bool values = true;       // false: there is no reference
   bool on_cuda = true;
-  double tolerance = tolerance::float32;  // of float32; give the reason for another one
-  Form form{};                            // of the kernels, on CUDA
+  double tolerance = tolerance::float32;           // of float32; give the reason for another one
+  double rounded_tolerance = tolerance::bfloat16;  // of bfloat16, alike
+  Form form{};                                     // of the kernels, on CUDA
   // Results and gradients to compare, instead of those of forward and the tape. If a gradient subtracts nearly equal
   // numbers of which one was saved by forward, both devices must use the same saved tensors.
   std::function<Tensors(const ParityRun&)> parity{};

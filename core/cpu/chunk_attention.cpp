@@ -1,0 +1,98 @@
+#include "core/kernels/chunk_attention.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/cpu/vector.h"
+#include "core/parallel.h"
+#include "core/workspace.h"
+
+namespace cairn::cpu {
+namespace {
+
+constexpr int64_t slots_a_task = 8;
+
+}  // namespace
+
+void chunk_rows(Stream, ChunkSlots c, int32_t* rows, int32_t* queries) {
+  parallel_for(c.before() + c.slots, slots_a_task, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t slot = c.first - c.before() + i;
+      const auto [from, to] = c.places(slot);
+      for (int64_t j = 0; j < c.chunk; ++j)
+        rows[i * c.chunk + j] = from + j < to ? c.row(slot, c.groups.permutation[from + j]) : -1;
+      queries[i] = c.has_queries(slot) ? int32_t(to - from) : 0;
+    }
+  });
+}
+
+void chunk_mask(Stream, ChunkSlots c, Mask mask, bool* allowed) {
+  parallel_for(c.slots, slots_a_task, [=](int64_t begin, int64_t end) {
+    thread_local Scratch<int32_t> memory;
+    const int64_t keys = c.keys(), own = keys - c.chunk;  // the first key of the own slot
+    int32_t *const position = memory.take(2 * keys), *const label = position + keys;
+    for (int64_t slot = begin; slot < end; ++slot) {
+      const int64_t batch_head = c.batch_head(c.first + slot), b = batch_head / c.H, h = batch_head % c.H;
+      const int32_t* const labels = c.groups.labels + c.group_row(c.first + slot) * c.N;
+      const auto label_of = [=](int32_t i) { return c.bucket_mask ? labels[i] : 0; };
+      for (int64_t j = 0; j < keys; ++j) {
+        const int32_t row = c.key_rows(slot)[j];
+        position[j] = row < 0 ? -1 : int32_t(row / c.H % c.N);
+        label[j] = row < 0 || position[j] >= mask.keys(b, c.N) ? -1 : label_of(position[j]);
+      }
+      for (int64_t i = 0; i < c.queries[c.before() + slot]; ++i) {
+        const int32_t query = position[own + i], wanted = query < mask.queries(b, c.N) ? label_of(query) : -2;
+        bool* const row = allowed + (slot * c.chunk + i) * keys;
+        for (int64_t j = 0; j < keys; ++j) row[j] = label[j] == wanted;
+        row[own + i] = false;
+        if (!mask.elementwise()) continue;
+        for (int64_t j = 0; j < keys; ++j) row[j] = row[j] && mask.visible(b, h, query, position[j]);
+      }
+    }
+  });
+}
+
+// No row is twice among the chunks, nor among the chunks before them, so slots can be added in any order.
+template <class T>
+void add_chunks(Stream, ChunkSlots c, bool to_before, Rows size, const T* x, const Accum<T>* logsumexp_of_x,
+                Accum<T>* sums, Accum<T>* logsumexp) {
+  constexpr T none = -std::numeric_limits<T>::infinity();
+  const int64_t cols = size.cols, first = to_before ? 0 : size.rows - c.chunk;
+  parallel_for(c.slots, slots_a_task, [=](int64_t begin, int64_t end) {
+    for (int64_t slot = begin; slot < end; ++slot) {
+      if (c.queries[c.before() + slot] == 0) continue;
+      const int32_t* const rows = to_before ? c.key_rows(slot) : c.query_rows(slot);
+      each_fetched_row(
+          std::find(rows, rows + c.chunk, -1) - rows, cols, [=](int64_t i) { return sums + rows[i] * cols; },
+          [=](int64_t i, T* to) {
+            const T* const from = x + (slot * size.rows + first + i) * cols;
+            if (!logsumexp) return add_scaled(to, cols, T(1), from);
+            T& kept = logsumexp[rows[i]];
+            const T more = logsumexp_of_x[slot * c.chunk + i];
+            if (more == none) return;
+            const MergedKeys<T> merged(kept, more);
+            scale(to, cols, merged.old_factor);
+            add_scaled(to, cols, merged.new_factor, from);
+            kept = merged.logsumexp;
+          });
+    }
+  });
+}
+
+template <class T>
+void own_rows(Stream, ChunkSlots c, Mask mask, int64_t cols, const Accum<T>* logsumexp, const T* x, Accum<T>* y) {
+  constexpr T none = -std::numeric_limits<T>::infinity();
+  parallel_for(c.B * c.N * c.H, rows_a_task(cols), [=](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t b = row / (c.N * c.H), i = row / c.H % c.N;
+      const bool own = (!logsumexp || logsumexp[row] == none) && i < mask.queries(b, c.N) && i < mask.keys(b, c.N) &&
+                       mask.visible(b, row % c.H, i, i);
+      for (int64_t j = 0; j < cols; ++j) y[row * cols + j] = own ? x[row * cols + j] : T(0);
+    }
+  });
+}
+
+CAIRN_CPU_TYPES(add_chunks)
+CAIRN_CPU_TYPES(own_rows)
+
+}  // namespace cairn::cpu

@@ -1,0 +1,95 @@
+#pragma once
+// Attention of sorted positions in chunks (Reformer, Kitaev et al. 2020, section 2) runs on the kernels of attention.
+// The kernels here prepare their operands and put their results back.
+//
+// A round sorts the positions of each (batch element, head) by bucket and cuts them into chunks. A chunk attends to
+// itself and to the chunk before it, the first one to the last. So that the keys of a chunk lie side by side in memory,
+// each chunk is put into a slot, and the last chunk also into a slot before the first. With three chunks:
+//
+//   slot             0   1   2   3
+//   chunk            2   0   1   2
+//   chunk's keys         2 0 0 1 1 2
+//
+// Slot 0 has keys, but no queries. (If no head can have two chunks, there is no such slot.) The slots of all heads lie
+// one after another. To the attention kernels, a slot is a batch element of one head: its queries are those of the
+// slot, its keys those of the slot before and of its own.
+#include <cmath>
+#include <cstdint>
+
+#include "core/dispatch.h"
+#include "core/kernels/group.h"
+#include "core/kernels/head_view.h"
+#include "core/kernels/rows.h"
+
+namespace cairn {
+
+struct BucketOptions {
+  int64_t chunk = 32;
+  bool bucket_mask = true;  // keys of other buckets are not visible
+};
+
+// Some slots of a round, [first, first + slots), with the keys that their queries attend to. A row of x [B, N, H, any]
+// has the number (b N + i) H + h.
+struct ChunkSlots : BucketOptions {
+  int64_t B = 0, H = 0, N = 0, rounds = 1, buckets = 0;
+  GroupView groups;  // of the buckets, [B, H, rounds, N]; a position of no bucket is in no chunk
+  int64_t round = 0, first = 0, slots = 0;
+  // From slot first - before() on:
+  const int32_t* rows = nullptr;     // [before() + slots, chunk]: numbers of rows; -1: none
+  const int32_t* queries = nullptr;  // [before() + slots]: how many queries a slot has
+
+  CAIRN_HD int64_t before() const { return N > chunk; }  // slots of keys besides the own one
+  CAIRN_HD int64_t keys() const { return (before() + 1) * chunk; }
+  CAIRN_HD int64_t slots_a_head() const { return before() + (N + chunk - 1) / chunk; }
+
+  // ---- slots of all heads
+  CAIRN_HD int64_t batch_head(int64_t slot) const { return slot / slots_a_head(); }
+  CAIRN_HD bool has_queries(int64_t slot) const { return slot % slots_a_head() >= before(); }
+  CAIRN_HD int64_t group_row(int64_t slot) const { return batch_head(slot) * rounds + round; }
+  // The sorted positions in a slot: groups.permutation[begin] up to groups.permutation[end].
+  CAIRN_HD Range<int64_t> places(int64_t slot) const {
+    const int64_t row = group_row(slot), n = groups.offsets[row * (buckets + 1) + buckets];
+    const int64_t chunks = (n + chunk - 1) / chunk, number = slot % slots_a_head() - before();
+    if (number < 0 && chunks < 2) return {0, 0};  // a lone chunk does not attend to itself twice
+    const int64_t begin = (number < 0 ? chunks - 1 : number) * chunk, end = begin + chunk;
+    return {row * N + (begin < n ? begin : n), row * N + (end < n ? end : n)};
+  }
+  CAIRN_HD int32_t row(int64_t slot, int32_t position) const {
+    return int32_t((batch_head(slot) / H * N + position) * H + batch_head(slot) % H);
+  }
+
+  // ---- slots of this part, from 0 on: the rows of a slot's keys and of its queries
+  CAIRN_HD const int32_t* key_rows(int64_t slot) const { return rows + slot * chunk; }
+  CAIRN_HD const int32_t* query_rows(int64_t slot) const { return rows + (slot + before()) * chunk; }
+};
+
+// Attention to the union of two sets of keys, out of the attention to each of them: its logsumexp, and the factors of
+// their outputs. One of the two logsumexps must be finite.
+template <class T>
+struct MergedKeys {
+  T logsumexp, old_factor, new_factor;
+
+  CAIRN_HD MergedKeys(T old_keys, T new_keys) {
+    const T shift = old_keys > new_keys ? old_keys : new_keys;
+    const T a = std::exp(old_keys - shift), b = std::exp(new_keys - shift);
+    logsumexp = shift + std::log(a + b), old_factor = a / (a + b), new_factor = b / (a + b);
+  }
+};
+
+CAIRN_KERNELS(
+    // Writes the rows and queries of ChunkSlots.
+    void chunk_rows(Stream, ChunkSlots, int32_t* rows, int32_t* queries);
+    // allowed [slots, chunk, keys]: may the query attend to the key, by bucket, lengths and mask? Never to itself.
+    // Nothing is written for places without a query.
+    void chunk_mask(Stream, ChunkSlots, Mask, bool* allowed);
+    // Each slot has a matrix of x. Its last `chunk` rows are added to the slot's rows of `sums`; with `to_before`, its
+    // first ones to the rows of the slot before. x may be attention to other keys than sums: with the logsumexps of
+    // both, [slots, chunk] and [B, N, H], sums becomes attention to all of these keys.
+    template <class T> void add_chunks(Stream, ChunkSlots, bool to_before, Rows size, const T* x,
+                                       const Accum<T>* logsumexp_of_x, Accum<T>* sums, Accum<T>* logsumexp);
+    // x, y [B, N, H, cols]: y_i = x_i if query i may attend to itself, else 0. Where a logsumexp is given that is not
+    // minus infinity, the query attends to other keys, and y_i = 0 too.
+    template <class T>
+    void own_rows(Stream, ChunkSlots, Mask, int64_t cols, const Accum<T>* logsumexp, const T* x, Accum<T>* y);)
+
+}  // namespace cairn
