@@ -30,17 +30,6 @@ struct AttentionOptions {
   double scale = 0;
 };
 
-// ---- full attention
-struct AttentionResult {
-  Tensor out, logsumexp;  // [B, N, H, M], [B, H, N]
-};
-AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {});
-struct AttentionGradient {
-  Tensor dq, dk, dv;
-};
-AttentionGradient attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
-                                     const AttentionResult& saved, const Tensor& dout);
-
 // ---- clusters of queries
 // planes [bits, D + 1], float32: row j is a normal vector, then its threshold: normal with `bias`, else 0. Error: bits
 // outside 1..64.

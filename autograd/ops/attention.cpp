@@ -1,5 +1,8 @@
+#include "core/kernels/attention.h"
+
 #include "autograd/ops.h"
 #include "autograd/ops/saved_options.h"
+#include "core/ops/attention_checks.h"
 
 namespace cairn {
 
@@ -7,14 +10,24 @@ namespace cairn {
 //   dV = A^T g,  dA = g V^T,  dS = scale A (dA - sum over keys of A dA),  dQ = dS K,  dK = dS^T Q.
 // The kernel recomputes A, tile by tile, from the logsumexp of each query.
 Variable attention(const Variable& q, const Variable& k, const Variable& v, const AttentionOptions& options) {
-  const AttentionResult saved = attention(q.value(), k.value(), v.value(), options);
-  return record(
-      "attention", saved.out, {q, k, v},
-      [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()), out = SavedTensor(saved.out),
-       options = saved_options(options), logsumexp = saved.logsumexp](const Tensor& g) -> Gradients {
-        auto [dq, dk, dv] = attention_backward(q(), k(), v(), options(), {out(), logsumexp}, g);
-        return {dq, dk, dv};
-      });
+  const AttentionSize size =
+      kernel_size(expect_attention("attention", q.value(), k.value(), v.value(), options), options);
+  Tensor out({size.B, size.N, size.H, size.M}, q.dtype(), q.device());
+  Tensor logsumexp({size.B, size.H, size.N}, sums_of(out), q.device());
+  CAIRN_RUN("attention", out,
+            attention_forward<T>(stream, operands<T>(size, q.value(), k.value(), v.value(), options), head_view<T>(out),
+                                 logsumexp.mutable_data<Accum<T>>()));
+  return record("attention", out, {q, k, v},
+                [size, q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()),
+                 out = SavedTensor(out), options = saved_options(options), logsumexp](const Tensor& g) -> Gradients {
+                  Tensor dq = empty_like(q()), dk = empty_like(k()), dv = empty_like(v());
+                  const AttentionSize written = unless_empty(size, dq.elements() + dk.elements() + dv.elements());
+                  CAIRN_RUN("attention", g,
+                            attention_backward<T>(stream, operands<T>(written, q(), k(), v(), options()),
+                                                  head_view<T>(out()), logsumexp.data<Accum<T>>(), head_view<T>(g),
+                                                  head_view<T>(dq), head_view<T>(dk), head_view<T>(dv)));
+                  return {dq, dk, dv};
+                });
 }
 
 }  // namespace cairn

@@ -25,7 +25,6 @@ Size unless_empty(Size size, int64_t elements) {
   if (elements == 0) size.B = 0;
   return size;
 }
-inline int64_t elements(const AttentionGradient& g) { return g.dq.elements() + g.dk.elements() + g.dv.elements(); }
 // The view of x [B, N, H, D].
 template <class T>
 HeadView<const T> head_view(const Tensor& x) {

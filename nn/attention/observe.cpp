@@ -30,7 +30,7 @@ Observation observation_of(const Attention& variant, const Tensor& q, const Tens
   context.dropout = 0;
   seen.weights = attention_weights(variant, q, k, mask, context);
   const AttentionOptions plain{.mask = mask, .scale = variant.scale()};
-  seen.full = as_weights(attention(q, k, identity_values(k), plain).out);
+  seen.full = as_weights(attention(q, k, identity_values(k), plain).value());
   return seen;
 }
 

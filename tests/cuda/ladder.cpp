@@ -1,6 +1,6 @@
 #include "cuda/ladder/ladder.h"
 
-#include "core/attention_ops.h"
+#include "autograd/ops.h"
 #include "tests/catch.h"
 #include "tests/cuda/device.h"
 #include "tests/tolerances.h"
@@ -38,7 +38,7 @@ TEST_CASE("the ladder: every step of attention equals the CPU", "[gpu]") {
       return Tensor::from(normal(shape.elements(), seed), shape).cast(DType::bfloat16);
     };
     const Tensor q = rounded(1), k = rounded(2), v = rounded(3);
-    const Tensor expected = attention(q.cast(DType::float32), k.cast(DType::float32), v.cast(DType::float32)).out;
+    const Tensor expected = attention(q.cast(DType::float32), k.cast(DType::float32), v.cast(DType::float32)).value();
     const Tensor of_q = q.to(Device::cuda), of_k = k.to(Device::cuda), of_v = v.to(Device::cuda);
     for (const auto& step : ladder::attention_steps())
       in_every_order([&] {

@@ -17,9 +17,8 @@ std::vector<HeadSizes> every_size() {
 
 // The results of attention, and the gradients of q, k, v for the gradient g.
 std::vector<Tensor> both_ways(const Operands& x, const AttentionOptions& options, const Tensor& g) {
-  const auto saved = attention(x.q, x.k, x.v, options);
-  const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, saved, g);
-  return {saved.out, saved.logsumexp, dq, dk, dv};
+  const AttentionResults r = attention_both_ways(x.q, x.k, x.v, options, g);
+  return {r.out, r.logsumexp, r.dq, r.dk, r.dv};
 }
 
 }  // namespace
@@ -29,7 +28,7 @@ TEST_CASE("attention is exact for scores so large that exponentials overflow", "
   Operands x(s, DType::float64);
   x.q = affine(x.q, 1000).value();
   const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, {}));
-  CHECK(difference(attention(x.q, x.k, x.v).out, times_values(weights, x.v)) <= 1000 * tolerance::float64);
+  CHECK(difference(attention(x.q, x.k, x.v).value(), times_values(weights, x.v)) <= 1000 * tolerance::float64);
 }
 
 TEST_CASE("gradient of attention where queries, keys and values are one variable", "[attention][grad]") {
@@ -40,10 +39,9 @@ TEST_CASE("attention gives exact zeros where no key is left and beyond the lengt
   const HeadSizes s{3, 2, 5, 6, 4, 3};
   const Operands x(s, DType::float32);
   AttentionMask mask{.query_lengths = int32s({5, 2, 4}), .key_lengths = int32s({0, 6, 3})};
-  const AttentionResult result = attention(x.q, x.k, x.v, {.mask = mask});
-  const auto gradient =
-      attention_backward(x.q, x.k, x.v, {.mask = mask}, result, random_tensor({3, 5, 2, 3}, DType::float32, 9));
-  const Rows4 out(result.out), dq(gradient.dq), dk(gradient.dk), dv(gradient.dv);
+  const AttentionResults result =
+      attention_both_ways(x.q, x.k, x.v, {.mask = mask}, random_tensor({3, 5, 2, 3}, DType::float32, 9));
+  const Rows4 out(result.out), dq(result.dq), dk(result.dk), dv(result.dv);
   for (int64_t b = 0; b < 3; ++b)
     for (int64_t h = 0; h < 2; ++h) {
       const int64_t queries = b == 0 ? 0 : mask.query_lengths.data<int32_t>()[b];
@@ -86,9 +84,8 @@ TEST_CASE("attention never reads the tiles that a pattern hides", "[attention]")
     for (const Pattern& pattern : {Pattern{10}, Pattern{10, 1400}}) {
       const AttentionOptions options{.mask = {.causal = causal, .pattern = pattern}};
       const auto run = [&](const Operands& x) {
-        const AttentionResult saved = attention(x.q, x.k, x.v, options);
-        const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, saved, g);
-        return std::vector<Rows4>{Rows4(saved.out), Rows4(dq), Rows4(dk), Rows4(dv)};
+        const AttentionResults r = attention_both_ways(x.q, x.k, x.v, options, g);
+        return std::vector<Rows4>{Rows4(r.out), Rows4(r.dq), Rows4(r.dk), Rows4(r.dv)};
       };
       const auto clean = run(Operands(s, DType::float32));
       for (int operand : {0, 1, 2}) {
@@ -121,13 +118,13 @@ TEST_CASE("dropout of attention zeroes weights or scales them by 1 / (1 - p), in
   const Operands x(s, DType::float64);
   const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
   check_proportion(
-      [&](double p) { return as_double(attention(x.q, x.k, identity, {.dropout = test_dropout(p)}).out); });
+      [&](double p) { return as_double(attention(x.q, x.k, identity, {.dropout = test_dropout(p)}).value()); });
 }
 
 TEST_CASE("dropout of attention keeps all weights at p = 0 and none at p = 1", "[attention]") {
   const Operands x({2, 2, 5, 6, 3, 4}, DType::float64);
-  CHECK(same_bits(attention(x.q, x.k, x.v, {.dropout = test_dropout(0)}).out, attention(x.q, x.k, x.v).out));
-  for (double value : as_double(attention(x.q, x.k, x.v, {.dropout = test_dropout(1)}).out)) CHECK(value == 0);
+  CHECK(same_bits(attention(x.q, x.k, x.v, {.dropout = test_dropout(0)}).value(), attention(x.q, x.k, x.v).value()));
+  for (double value : as_double(attention(x.q, x.k, x.v, {.dropout = test_dropout(1)}).value())) CHECK(value == 0);
 }
 
 TEST_CASE("dropout of attention draws by layer, purpose, step and seed, and alike for the same", "[attention]") {
@@ -135,7 +132,7 @@ TEST_CASE("dropout of attention draws by layer, purpose, step and seed, and alik
   const auto out = [&](uint64_t seed, uint64_t step, uint32_t layer, Purpose purpose) {
     Generator generator(seed);
     generator.set_step(step);
-    return attention(x.q, x.k, x.v, {{}, {0.5, generator.draw(layer, purpose)}, 0}).out;
+    return attention(x.q, x.k, x.v, {{}, {0.5, generator.draw(layer, purpose)}, 0}).value();
   };
   const Tensor first = out(1, 2, 3, Purpose::attention_dropout);
   CHECK(same_bits(first, out(1, 2, 3, Purpose::attention_dropout)));
@@ -219,8 +216,6 @@ TEST_CASE("attention refuses what it cannot compute", "[attention]") {
               "attention: expected a pattern's stride and global positions to be at least 0, got 0 and -2");
   CHECK_ERROR(attention(x.q, x.k, x.v, {{}, {1.5, {}}, 0}), "attention: expected a dropout probability, got 1.5");
   CHECK_ERROR(attention(x.q, x.k, x.v, {{}, {NAN, {}}, 0}), "attention: expected a dropout probability, got nan");
-  CHECK_ERROR(attention_backward(x.q, x.k, x.v, {}, attention(x.q, x.k, x.v), x.q),
-              "attention: expected the gradient of shape [2, 4, 3, 7], got [2, 4, 3, 6]");
   CHECK_ERROR(attention(x.q.cast(DType::bfloat16), x.k.cast(DType::bfloat16), x.v.cast(DType::bfloat16)),
               "attention: bfloat16 is not computed on cpu");
   const Tensor cuda = elsewhere({0, 4, 3, 6});
@@ -237,9 +232,8 @@ Tensors operands_of(const HeadSizes& s) {
 Tensors both_ways(const ParityRun& run, const AttentionOptions& options) {
   const Tensors& t = run.operands;
   const AttentionOptions here{on(t[0].device(), options.mask), options.dropout, options.scale};
-  const AttentionResult made = attention(t[0], t[1], t[2], here);
-  const auto [dq, dk, dv] = attention_backward(t[0], t[1], t[2], here, made, run.weights[0]);
-  return {made.out, made.logsumexp, dq, dk, dv};
+  const AttentionResults r = attention_both_ways(t[0], t[1], t[2], here, run.weights[0]);
+  return {r.out, r.logsumexp, r.dq, r.dk, r.dv};
 }
 
 Case& add(Operation& op, const std::string& name, const Tensors& operands, const AttentionOptions& options = {},

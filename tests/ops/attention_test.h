@@ -5,6 +5,8 @@
 #include <ostream>
 #include <utility>
 
+#include "core/kernels/attention.h"
+#include "core/ops/attention_checks.h"
 #include "tests/ops/operation.h"
 
 namespace cairn {
@@ -24,6 +26,22 @@ struct Operands {
         v(random_tensor({s.B, s.S, s.H, s.M}, dtype, 3 * seed + 2)) {}
   Tensor q, k, v;
 };
+
+// Attention, the logsumexp of each query's scores [B, H, N], and the gradients of q, k, v for the gradient g.
+struct AttentionResults {
+  Tensor out, logsumexp, dq, dk, dv;
+};
+inline AttentionResults attention_both_ways(const Tensor& q, const Tensor& k, const Tensor& v,
+                                            const AttentionOptions& options, const Tensor& g) {
+  const Variable x(q, true), y(k, true), z(v, true), out = attention(x, y, z, options);
+  backward(out, g);
+  const AttentionSize size = kernel_size(expect_attention("attention", q, k, v, options), options);
+  Tensor again = empty_like(out.value()), logsumexp({size.B, size.H, size.N}, sums_of(q), q.device());
+  CAIRN_RUN("attention", q,
+            attention_forward<T>(stream, operands<T>(size, q, k, v, options), head_view<T>(again),
+                                 logsumexp.mutable_data<Accum<T>>()));
+  return {out.value(), logsumexp, x.grad(), y.grad(), z.grad()};
+}
 
 // True with probability 2/3. If the mask depends on the query, the first query sees nothing.
 inline Tensor random_mask(const Shape& shape, uint64_t seed = 5) {
@@ -85,7 +103,8 @@ inline Dropout test_dropout(double p, Purpose purpose = Purpose::attention_dropo
 inline BatchHeads dropout_factors(const HeadSizes& s, const Dropout& dropout) {
   const Tensor q = Tensor::zeros({s.B, s.N, s.H, 1}, DType::float64),
                k = Tensor::zeros({s.B, s.S, s.H, 1}, DType::float64);
-  BatchHeads factors = as_planes(attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), {{}, dropout, 0}).out);
+  BatchHeads factors =
+      as_planes(attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), {{}, dropout, 0}).value());
   for (double& factor : factors.values) factor *= double(s.S);
   return factors;
 }

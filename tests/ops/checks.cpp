@@ -1,5 +1,5 @@
-// Operations check what they are given: values that another call saved, numbers near the end of their type, groups that
-// were changed. (What single operations refuse besides is in their own files.)
+// Operations check what they are given: numbers near the end of their type, groups that were changed. (What single
+// operations refuse besides is in their own files.)
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -24,40 +24,7 @@ struct Operands {
          v = random_tensor({B, S, H, M}, DType::float64, 3), dout = random_tensor({B, N, H, M}, DType::float64, 4);
 };
 
-// What a forward pass saved, and what a smaller call of the same operation did.
-template <class Saved>
-struct Calls {
-  Saved own, smaller;
-};
-
-// Each of `saved`, one at a time, is replaced: by none, by one of another type, and by that of the smaller call.
-template <class Saved>
-void check_saved(const char* operation, const Calls<Saved>& calls, const std::vector<Tensor Saved::*>& saved,
-                 const std::function<void(const Saved&)>& backward) {
-  CHECK_NOTHROW(backward(calls.own));
-  for (size_t i = 0; i < saved.size(); ++i) {
-    INFO(operation << ", saved value " << i);
-    const Tensor own = calls.own.*saved[i];
-    for (const Tensor& other : {Tensor(), own.cast(own.dtype() == DType::float32 ? DType::float64 : DType::float32),
-                                calls.smaller.*saved[i]}) {
-      Saved wrong = calls.own;
-      wrong.*saved[i] = other;
-      CHECK_ERROR(backward(wrong), operation + std::string(": "));
-    }
-  }
-}
-
 }  // namespace
-
-TEST_CASE("attention's gradient refuses what another call saved", "[checks]") {
-  const Operands x, few{.N = 3};
-  check_saved<AttentionResult>("attention", {attention(x.q, x.k, x.v), attention(few.q, few.k, few.v)},
-                               {&AttentionResult::out, &AttentionResult::logsumexp}, [&](const AttentionResult& saved) {
-                                 attention_backward(x.q, x.k, x.v, {}, saved, x.dout);
-                               });
-  AttentionResult both = attention(few.q, few.k, few.v);
-  CHECK_ERROR(attention_backward(x.q, x.k, x.v, {}, both, few.dout), "attention: expected the saved output of shape");
-}
 
 TEST_CASE("groups are made by group() alone and not changed afterwards", "[checks]") {
   static_assert(!std::is_aggregate_v<Groups> && !std::is_constructible_v<Groups, Tensor, Tensor, Tensor, int64_t>);
@@ -130,9 +97,9 @@ TEST_CASE("rows of nothing need no time, however many there are", "[checks]") {
 
   const Tensor heads({1, 0, int64_t{1} << 60, 1});
   const Shape rows{1, int64_t{1} << 60, 0};
-  const AttentionResult out = attention(heads, heads, heads, {});
-  CHECK(out.logsumexp.shape() == rows);
-  CHECK(attention_backward(heads, heads, heads, {}, out, heads).dq.shape() == heads.shape());
+  const Variable q(heads, true);
+  backward(attention(q, heads, heads), heads);
+  CHECK(q.grad().shape() == heads.shape());
   CHECK(hash_codes(heads, random_planes(4, 1, true, draw, Device::cpu)).shape() == rows);
   CHECK(hamming_kmeans(Tensor(rows, DType::uint64), Tensor(), 1, 1, draw).shape() == rows);
   CHECK(position_labels(rows, Tensor(), 1, false, Device::cpu).shape() == rows);

@@ -78,7 +78,7 @@ Case& add(Operation& op, const Buckets& c, Tensors operands) {
     BatchHeads weights = weights_of(t, c.rounds, c.options, {c.mask, {}, c.scale});
     const Dropout drop = test_dropout(c.dropout);
     const auto factor =
-        as_double(dropout(Tensor::full({c.s.B, c.s.N, c.s.H, 1}, 1, DType::float64), drop.p, drop.draw));
+        as_double(dropout(Tensor::full({c.s.B, c.s.N, c.s.H, 1}, 1, DType::float64), drop.p, drop.draw).value());
     weights.rows([&](int64_t b, int64_t h, int64_t i) {
       for (int64_t j = 0; j < c.s.N; ++j) weights(b, h, i, j) *= factor[size_t((b * c.s.N + j) * c.s.H + h)];
     });
@@ -189,7 +189,7 @@ TEST_CASE("in one bucket and one chunk chunk_attention is attention without the 
   const Groups all = group(Tensor::zeros({s.B, s.H, s.N}, DType::int32), 1);
   for (const int64_t chunk : {31, 32, 1000})
     CHECK(difference(chunk_attention(x.q, x.k, x.v, all, {chunk}).value(),
-                     attention(x.q, x.k, x.v, {.mask = mask}).out) <= tolerance::float64);
+                     attention(x.q, x.k, x.v, {.mask = mask}).value()) <= tolerance::float64);
 }
 
 // The result and its gradients.
