@@ -82,10 +82,6 @@ def cases(old, new, folder):
             train(new, stopped, f"{MODEL} {options} --threads {threads} --iterations 10")
             rest = f"{options[options.index('--iterations'):]} --resume --quiet"
             yield f"{name}, resumed on {threads} threads", whole, train(new, stopped, rest)
-        of_old = folder / f"{name}, stopped with the old build"
-        train(old, of_old, f"{MODEL} {options} --iterations 10")
-        yield f"{name}, resumed from the old build", whole, train(
-            new, of_old, f"{options[options.index('--iterations'):]} --resume --quiet")
     if has_mpi(old) and has_mpi(new):
         for more in ("", " --average-every 5"):
             options = f"{MODEL} {RUNS['full']}{more}"
