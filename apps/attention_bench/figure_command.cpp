@@ -33,9 +33,6 @@ double value_of(const Json& point, bool time) {
   return time ? point.at("seconds_per_element").get<double>() * 1e6 : point.at("bytes_per_element").get<double>() / 1e3;
 }
 
-constexpr const char* numbers_of_point[] = {"length", "batch", "repetitions", "seconds_per_element",
-                                            "bytes_per_element"};
-
 struct FigureCommand : Command {
   FigureCommand()
       : Command(
@@ -63,7 +60,7 @@ struct FigureCommand : Command {
 
   // ---- measuring
 
-  void run(Communicator&) override {
+  void run(Communicator&) override try {
     check<UsageError>(!out.empty(), "expected --out with a folder; see attention-bench figure --help");
     if (!from.empty()) return draw_again();
     if (Artifact::is_in(out)) continue_run(out);
@@ -96,6 +93,8 @@ struct FigureCommand : Command {
       throw Interrupted();
     }
     tell_result();
+  } catch (const Json::exception&) {
+    throw damaged(fs::path(out) / "metrics.jsonl");
   }
 
   void tell_result() const {
@@ -122,7 +121,8 @@ struct FigureCommand : Command {
     points = all.at("points").get<std::vector<Json>>();
     for (const Json& point : points) {
       expect(point, "attention", &Json::is_string);
-      for (const char* key : numbers_of_point) expect(point, key, &Json::is_number);
+      for (const char* key : {"length", "batch", "repetitions", "seconds_per_element", "bytes_per_element"})
+        expect(point, key, &Json::is_number);
     }
     check<DataError>(!points.empty(), "--from ", from, ": there are no points");
     all.erase("points");
@@ -157,23 +157,16 @@ struct FigureCommand : Command {
   }
 
   // The points of earlier runs by length, without those of another build or processor, which are measured again.
-  std::map<int64_t, Json> kept_points(const Artifact& folder) const try {
+  std::map<int64_t, Json> kept_points(const Artifact& folder) const {
     std::map<int64_t, Json> kept;
     bool others = false;
     for (const Json& line : folder.lines())
-      if (line.value("of", Json()) == provenance(settings.shared.place.device)) {
-        const Json& found = kept[line.at("length").get<int64_t>()] = line.at("points");
-        for (const Json& point : found) {  // reports damage
-          point.at("attention").get<std::string>();
-          for (const char* key : numbers_of_point) point.at(key).get<double>();
-        }
-      } else {
+      if (line.value("of", Json()) == provenance(settings.shared.place.device))
+        kept[line.at("length").get<int64_t>()] = line.at("points");
+      else
         others = true;
-      }
     if (others) note(concat(out, ": lengths that another build or processor measured are measured again"), quiet);
     return kept;
-  } catch (const Json::exception&) {
-    throw damaged(folder / "metrics.jsonl");
   }
 
   // ---- results
