@@ -6,12 +6,12 @@ using namespace cairn;  // NOLINT: tests only
 using Catch::Matchers::ContainsSubstring;
 
 TEST_CASE("attention specifications are read", "[attention]") {
-  for (const char* spec : {"full:scale=0.5", "shared-full", "clustered-1:iterations=0,bias=false",
-                           "i-clustered-15:topk=16,bits=64,refine=2,mass_gradient=false", "oracle-top-32", "position-4",
-                           "i-position-4:shift=true,topk=3,mass_gradient=false", "euclidean-4:iterations=0",
-                           "i-euclidean-4:topk=3", "linear", "inducing-16:scale=0.5",
-                           "lsh-1:chunk=64,buckets=6,bucket_mask=false,combine=logsumexp,scale=1",
-                           "lsh-2:combine=mean", "local-32", "longformer-32:global=0", "strided-2147483647"}) {
+  for (const char* spec :
+       {"full:scale=0.5", "shared-full", "clustered-1:iterations=0,bias=false",
+        "i-clustered-15:topk=16,bits=64,refine=2,mass_gradient=false", "oracle-top-32", "position-4",
+        "i-position-4:shift=true,topk=3,mass_gradient=false", "euclidean-4:iterations=0", "i-euclidean-4:topk=3",
+        "linear", "inducing-16:scale=0.5", "lsh-1:chunk=64,buckets=6,bucket_mask=false,combine=logsumexp,scale=1",
+        "lsh-2:combine=mean", "local-32", "longformer-32:global=0", "strided-2147483647"}) {
     INFO(spec);
     CHECK(make_attention(spec)->spec() == spec);
   }
