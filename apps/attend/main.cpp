@@ -7,9 +7,9 @@
 #include <numeric>
 
 #include "apps/attend/run.h"
-#include "apps/common/artifact.h"
 #include "apps/common/format.h"
 #include "apps/common/program.h"
+#include "apps/common/run_folder.h"
 #include "apps/common/svg.h"
 #include "core/random.h"
 #include "nn/io/file.h"
@@ -106,10 +106,10 @@ struct Attend : Command {
     f("attention", attention, Text::variants,
       "attention variants (listed below), separated by commas; with --out only one; default with --compare or "
       "--picture: all");
-    f("in", in, Text::file, "safetensors file with q, k, v and other tensors (see below)", Keep::no);
+    f("in", in, Text::file, "safetensors file with q, k, v and other tensors (see below)", Keep::not_in_config);
     f("example", example, {0, 1 << 20}, "instead of --in: example tensors with N queries and keys, 4 heads of size 32");
     f("out", out, Text::file, "write the output and the variant's choices to this safetensors file (see below)",
-      Keep::no);
+      Keep::not_in_config);
     f("grad", options.gradients, "also compute gradients");
     f("causal", causal, "causal mask: query i attends to keys up to i");
     f("compare", compare, Text::variant,
@@ -118,7 +118,7 @@ struct Attend : Command {
     f("picture", picture, Text::file,
       "draw the attention weights of each head of the first batch element in this SVG file; --compare is then full by "
       "default",
-      Keep::no);
+      Keep::not_in_config);
     compute.fields(f);
   }
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "apps/attention_bench/settings.h"
-#include "apps/common/artifact.h"
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/report.h"
+#include "apps/common/run_folder.h"
 #include "apps/common/svg.h"
 #include "core/parallel.h"
 #include "nn/io/json.h"
@@ -47,10 +47,10 @@ struct FigureCommand : Command {
   }
 
   void fields(SettingFields& f) override {
-    f("out", out, Text::folder, "folder to write to", Keep::no);
+    f("out", out, Text::folder, "folder to write to", Keep::not_in_config);
     f("from", from, Text::file,
       "draw what a figure.json holds, perhaps from another machine, without measuring; settings come from it",
-      Keep::no);
+      Keep::not_in_config);
     f("attention", attention, Text::variants, "attention variants, comma-separated");
     f("lengths", lengths, Text::any, "tokens per sequence, comma-separated, ascending");
     f("longest", longest, {0.001, 1e6},
@@ -63,14 +63,14 @@ struct FigureCommand : Command {
   void run(Communicator&) override try {
     check<UsageError>(!out.empty(), "expected --out with a folder; see attention-bench figure --help");
     if (!from.empty()) return draw_again();
-    if (Artifact::is_in(out)) continue_run(out);
+    if (RunFolder::is_in(out)) continue_run(out);
     settings.finish();
     used_threads = threads();
     specs = split_specs(attention);
     check<UsageError>(!specs.empty(), "--attention: expected a variant");
     std::vector<int64_t> all;
     name_in_errors("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
-    Artifact folder(out, config());
+    RunFolder folder(out, config());
     catch_interrupts(quiet);
     std::map<int64_t, Json> kept = kept_points(folder);
     for (const int64_t length : all) {
@@ -105,7 +105,7 @@ struct FigureCommand : Command {
 
   void draw_again() {
     read_figure();
-    Artifact folder(out, config());
+    RunFolder folder(out, config());
     write(folder);
     tell_result();
   }
@@ -157,7 +157,7 @@ struct FigureCommand : Command {
   }
 
   // The points of earlier runs by length, without those of another build or processor, which are measured again.
-  std::map<int64_t, Json> kept_points(const Artifact& folder) const {
+  std::map<int64_t, Json> kept_points(const RunFolder& folder) const {
     std::map<int64_t, Json> kept;
     bool others = false;
     for (const Json& line : folder.lines())
@@ -260,7 +260,7 @@ struct FigureCommand : Command {
     return svg::draw(chart);
   }
 
-  void write(Artifact& folder) const {
+  void write(RunFolder& folder) const {
     const std::vector<svg::Picture> pictures = {
         {chart(true), "Time per token. Gray dots: a variant becomes faster than full attention."},
         {chart(false), "Memory per token: the peak, with operands and gradients."}};

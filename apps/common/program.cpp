@@ -171,8 +171,8 @@ void Command::define(CLI::App& app, Communicator& ranks) {
       command.add_option("--set", CLI::callback_t(), "set one key of the configuration; may be repeated")
           ->type_name("KEY=VALUE")
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  (*fields_)("json", json, "print results as JSON, one object on a line", Keep::no);
-  (*fields_)("quiet", quiet, "print only the result, errors and warnings", Keep::no);
+  (*fields_)("json", json, "print results as JSON, one object on a line", Keep::not_in_config);
+  (*fields_)("quiet", quiet, "print only the result, errors and warnings", Keep::not_in_config);
   command.callback([this, &command, sets, &ranks] {
     check<UsageError>(many_processes || ranks.size() == 1, command.get_name(), ": runs as one process, and ",
                       ranks.size(), " were started; start it without mpirun");

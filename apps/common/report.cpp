@@ -95,7 +95,7 @@ Report::Rows rows_of(const Json& object) {
 namespace {
 
 // A number in the lines of metrics.jsonl over the steps.
-svg::Series curve_of(const Artifact& run, const std::string& pointer) try {
+svg::Series curve_of(const RunFolder& run, const std::string& pointer) try {
   svg::Series curve;
   const Json::json_pointer at(pointer);
   for (const Json& line : run.lines()) {
@@ -122,7 +122,7 @@ svg::Series means(const svg::Series& all, size_t points) {
 
 }  // namespace
 
-svg::Series evaluation_curve(const Artifact& run, const std::string& metric, const std::string& name, int color) {
+svg::Series evaluation_curve(const RunFolder& run, const std::string& metric, const std::string& name, int color) {
   svg::Series curve = curve_of(run, "/evaluation/" + metric);
   curve.name = name;
   curve.color = color;
@@ -130,7 +130,7 @@ svg::Series evaluation_curve(const Artifact& run, const std::string& metric, con
   return curve;
 }
 
-void write_curves(Report& page, const Artifact& run, int64_t steps, const std::string& unit,
+void write_curves(Report& page, const RunFolder& run, int64_t steps, const std::string& unit,
                   svg::LineChart evaluations) {
   page.section("Learning");
   const svg::Series losses = curve_of(run, "/loss");
@@ -193,9 +193,9 @@ void write_attention_maps(Report& page, const std::string& attention, const std:
   page.figures(maps, 4);
 }
 
-void write_origin(Report& page, const Artifact& run) {
+void write_origin(Report& page, const RunFolder& run) {
   page.section("How this run was made");
-  page.table({"Configuration", ""}, rows_of(Artifact::config("--out", run.folder())));
+  page.table({"Configuration", ""}, rows_of(RunFolder::config("--out", run.folder())));
   if (const auto saved = newest_checkpoint(run.folder()))
     page.table({"Provenance", ""}, rows_of(saved->about->at("provenance")));
 }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/artifact.h"
+#include "apps/common/run_folder.h"
 #include "apps/common/svg.h"
 #include "nn/attention/observe.h"
 
@@ -48,10 +48,10 @@ std::string count(int64_t n, const std::string& what);
 Report::Rows rows_of(const nlohmann::ordered_json& object);
 
 // A metric of the evaluations in metrics.jsonl. Error (DataError): the file is another program's.
-svg::Series evaluation_curve(const Artifact& run, const std::string& metric, const std::string& name, int color = 0);
+svg::Series evaluation_curve(const RunFolder& run, const std::string& metric, const std::string& name, int color = 0);
 // The section "Learning" of a run of so many steps: its loss, in this unit, and a chart of its evaluations. The
 // captions are the descriptions. Error as above.
-void write_curves(Report& page, const Artifact& run, int64_t steps, const std::string& unit,
+void write_curves(Report& page, const RunFolder& run, int64_t steps, const std::string& unit,
                   svg::LineChart evaluations);
 
 // observe() on one sequence of n positions. Empty if dense weights take too much memory; `forward` runs in any case.
@@ -65,6 +65,6 @@ void write_attention_maps(Report& page, const std::string& attention, const std:
                           const std::vector<std::vector<double>>& shares, const std::string& share,
                           const std::string& reading);
 // The configuration and the provenance of the run.
-void write_origin(Report& page, const Artifact& run);
+void write_origin(Report& page, const RunFolder& run);
 
 }  // namespace cairn

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "apps/common/artifact.h"
+#include "apps/common/run_folder.h"
 #include "core/did_you_mean.h"
 #include "core/kernels/memory.h"
 #include "core/parallel.h"
@@ -172,7 +172,7 @@ void SettingFields::quick(const Json& values) {
 const Setting& SettingFields::known(const std::string& key, const std::string& where) const {
   std::vector<std::string> keys;
   for (const auto& setting : settings_) {
-    if (setting->keep == Keep::no) continue;
+    if (setting->keep == Keep::not_in_config) continue;
     if (setting->key == key) return *setting;
     keys.push_back(setting->key);
   }
@@ -219,7 +219,7 @@ void SettingFields::assign(const Json& values) {
 Json SettingFields::config() const {
   Json result = Json::object();
   for (const auto& setting : settings_)
-    if (setting->keep != Keep::no) result[setting->key] = setting->stored(setting->value);
+    if (setting->keep != Keep::not_in_config) result[setting->key] = setting->stored(setting->value);
   return result;
 }
 
@@ -264,7 +264,7 @@ std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum) {
 }
 
 Json read_run(SettingFields& fields, const char* option, const std::filesystem::path& folder) try {
-  const Json config = fields.checked(Artifact::config(option, folder), (folder / "config.json").string());
+  const Json config = fields.checked(RunFolder::config(option, folder), (folder / "config.json").string());
   fields.assign(config);
   return config;
 } catch (const UsageError& error) {

@@ -23,8 +23,8 @@ namespace cairn {
 
 struct Setting;  // one of them (settings.cpp)
 
-// fixed: in config.json, and a resume must not change it. may_change: a resume may. no: not in config.json.
-enum class Keep { fixed, may_change, no };
+// fixed: in config.json, and a resume must not change it. may_change: a resume may.
+enum class Keep { fixed, may_change, not_in_config };
 // What a text is: any text, the name of a file or a folder, or one or several attention variants (with commas).
 enum class Text { any, file, folder, variant, variants };
 
@@ -83,7 +83,7 @@ class SettingFields {
   Json options() const;
   // Gives every setting its value in `values`, or its default (with --quick, that of --quick).
   void assign(const Json& values);
-  // All settings except those of Keep::no: a valid configuration, in which paths work from any folder.
+  // All settings except those of Keep::not_in_config: a valid configuration, in which paths work from any folder.
   Json config() const;
   // Error (UsageError): settings in `given` differ from a run's and must not. The message names the folder of the run
   // and these settings. Both have passed checked().

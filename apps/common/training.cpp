@@ -81,7 +81,7 @@ Json record_of(const TrainState& state, double loss, const OptimizerState& after
 
 }  // namespace
 
-TrainState train(Task& task, const TrainingOptions& options, Artifact& run, bool quiet, Communicator& ranks) {
+TrainState train(Task& task, const TrainingOptions& options, RunFolder& run, bool quiet, Communicator& ranks) {
   const std::unique_ptr<Optimizer> made = options.make_optimizer(parameters(task.model()));
   Optimizer& optimizer = *made;
   const std::unique_ptr<Schedule> schedule = options.make_schedule();

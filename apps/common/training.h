@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "apps/common/artifact.h"
+#include "apps/common/run_folder.h"
 #include "apps/common/training_options.h"
 #include "apps/common/training_state.h"
 #include "autograd/variable.h"
@@ -38,6 +38,6 @@ struct Task {
 // number of threads. With several processes, all call it, each with its own task; only rank 0 has a folder, evaluates,
 // and can be interrupted. Errors: UsageError: the run has made more steps; DataError: its checkpoint is damaged or
 // another model's; DivergedError: a loss, a weight or a moment is not finite; the message says what is saved.
-TrainState train(Task& task, const TrainingOptions& options, Artifact& run, bool quiet, Communicator& ranks);
+TrainState train(Task& task, const TrainingOptions& options, RunFolder& run, bool quiet, Communicator& ranks);
 
 }  // namespace cairn

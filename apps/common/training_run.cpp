@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 // Gives the model the weights of the run's best/, and returns their step. A run that was killed may have some that are
 // newer than its training state; then, or if there are none, the model stays, and the step is null.
-Json load_best(const Artifact& run, Module& model, int64_t last_step) {
+Json load_best(const RunFolder& run, Module& model, int64_t last_step) {
   const auto best = newest_checkpoint(run / "best");
   if (!best || state_of(*best).step > last_step) return {};
   restore(*best, model, nullptr);
@@ -27,9 +27,9 @@ Json load_best(const Artifact& run, Module& model, int64_t last_step) {
 // The metrics of the trained model, the same on all ranks, and the time and memory of the training.
 Json result_of(RunTask& task, const TrainState& state, const Json& best_step, Communicator& ranks) {
   const Stopwatch clock(state.seconds);
-  const std::string judged = of_rank_0(ranks, ranks.rank() == 0 ? task.judge().dump() : "");
+  const std::string evaluated = of_rank_0(ranks, ranks.rank() == 0 ? task.final_evaluation().dump() : "");
   if (of_rank_0(ranks, interrupted())) throw Interrupted();
-  Json result = Json::parse(judged);
+  Json result = Json::parse(evaluated);
   check<DivergedError>(!result.at("loss").is_null(),
                        "training diverged: the loss of the trained model is not finite; try a smaller --lr");
   if (task.options().keep_best) result["best_step"] = best_step;
@@ -56,12 +56,13 @@ std::string result_text(const RunTask& task, const Json& result) {
 void check_new(const std::filesystem::path& folder) {
   for (const char* name : {"config.json", "metrics.jsonl", "result.json", "checkpoint", "report.html"})
     check<UsageError>(!is_there(folder / name), "--out ", folder, ": the folder has a ", name,
-                      Artifact::is_in(folder) ? "; continue the run with --resume, or" : ";", " choose another folder");
+                      RunFolder::is_in(folder) ? "; continue the run with --resume, or" : ";",
+                      " choose another folder");
 }
 
 }  // namespace
 
-Json train_run(RunTask& task, Artifact& run, bool quiet, Communicator& ranks) {
+Json train_run(RunTask& task, RunFolder& run, bool quiet, Communicator& ranks) {
   const TrainingOptions& options = task.options();
   task.begin(run);
   reset_peak_memory(parameters(task.model()).front().value().device());
@@ -87,7 +88,7 @@ Json train_run(RunTask& task, Artifact& run, bool quiet, Communicator& ranks) {
   return result;
 }
 
-std::string judged_model(const Json& result) {
+std::string evaluated_model(const Json& result) {
   const Json& step = result.at("best_step");
   return step.is_null() ? "last model" : concat("best model, of step ", step.get<int64_t>());
 }
@@ -97,9 +98,11 @@ TrainCommand::TrainCommand(const char* summary, const std::string& examples)
               concat("Examples:\n", examples, "\n\nAttention variants:\n", describe_attention_variants())) {}
 
 void TrainCommand::fields(SettingFields& f) {
-  f("out", out, Text::folder, "save the run in this folder: settings, metrics, checkpoints, report", Keep::no);
-  f("resume", resume, "continue the run in --out from its newest checkpoint", Keep::no);
-  f("trace", trace, Text::file, "write the times of all operations to this file, for ui.perfetto.dev", Keep::no);
+  f("out", out, Text::folder, "save the run in this folder: settings, metrics, checkpoints, report",
+    Keep::not_in_config);
+  f("resume", resume, "continue the run in --out from its newest checkpoint", Keep::not_in_config);
+  f("trace", trace, Text::file, "write the times of all operations to this file, for ui.perfetto.dev",
+    Keep::not_in_config);
 }
 
 void TrainCommand::run(Communicator& ranks) {
@@ -118,7 +121,7 @@ void TrainCommand::run(Communicator& ranks) {
   const std::unique_ptr<RunTask> task = make_task(is_first && !continues, ranks);
   TraceFile trace_file(trace);
   if (!out.empty() && !resume) check_new(out);
-  Artifact folder(out, config());  // a rejected command creates no folder
+  RunFolder folder(out, config());  // a rejected command creates no folder
   if (out.empty()) note("without --out the trained model is not saved", quiet);
   if (is_first) catch_interrupts(quiet);
   try {
@@ -143,7 +146,7 @@ void TrainCommand::run(Communicator& ranks) {
 }
 
 void RunToRead::fields(SettingFields& f, const std::string& help) {
-  f("run", folder, Text::folder, help, Keep::no);
+  f("run", folder, Text::folder, help, Keep::not_in_config);
   threads_field(f, threads);
 }
 

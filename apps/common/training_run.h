@@ -9,28 +9,28 @@
 
 namespace cairn {
 
-// What a program trains: the task, how its trained model is judged, and its report.
+// What a program trains: the task, how its trained model is evaluated, and its report.
 struct RunTask : Task {
   virtual const TrainingOptions& options() const = 0;
   // Writes what the folder holds beside settings, metrics and checkpoints.
-  virtual void begin(Artifact&) {}
+  virtual void begin(RunFolder&) {}
   // The attention and the metrics of the trained model: the beginning of result.json. Ends early if the user asks to
   // stop.
-  virtual nlohmann::ordered_json judge() = 0;
+  virtual nlohmann::ordered_json final_evaluation() = 0;
   // The metrics of a result as text.
   virtual std::string metrics_text(const nlohmann::ordered_json& result) const = 0;
   // Writes report.html from metrics.jsonl and the result (null: the run was interrupted). The same run gives the same
   // page. It computes on the CPU, where the model then stays. Error (DataError): metrics.jsonl is another program's.
-  virtual void write_report(Artifact& run, const TrainState& state, const nlohmann::ordered_json& result) = 0;
+  virtual void write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result) = 0;
 };
 
-// Trains the run in the folder, or a new one. Then takes the best model, if the options keep it, judges it, and writes
-// result.json and the report. Returns the result: metrics, steps, seconds, parameters, peak memory. For a finished run,
-// it only writes the report again. With several processes, all return the result. Errors: as train(); Interrupted,
-// after saving: there is no result, but a report of the training so far.
-nlohmann::ordered_json train_run(RunTask& task, Artifact& run, bool quiet, Communicator& ranks);
+// Trains the run in the folder, or a new one. Then takes the best model, if the options keep it, evaluates it, and
+// writes result.json and the report. Returns the result: metrics, steps, seconds, parameters, peak memory. For a
+// finished run, it only writes the report again. With several processes, all return the result. Errors: as train();
+// Interrupted, after saving: there is no result, but a report of the training so far.
+nlohmann::ordered_json train_run(RunTask& task, RunFolder& run, bool quiet, Communicator& ranks);
 // Which model a result is of: "best model, of step 100", or "last model" if no checkpoint of the best was kept.
-std::string judged_model(const nlohmann::ordered_json& result);
+std::string evaluated_model(const nlohmann::ordered_json& result);
 
 class TrainCommand : public Command {
  public:

@@ -24,7 +24,7 @@ std::string computed_on(const Json& provenance) {
 Json provenance_of(Module& model) { return provenance(parameters(model).front().value().device()); }
 
 // Writes a checkpoint into the folder, which is the run's or lies in it.
-void save_to(const fs::path& folder, Artifact& run, Module& model, const Optimizer& optimizer,
+void save_to(const fs::path& folder, RunFolder& run, Module& model, const Optimizer& optimizer,
              const TrainState& state) {
   const trace::Span span("checkpoint", "program");
   run.sync();
@@ -53,7 +53,7 @@ TrainState state_from(const Json& progress) {
   return state;
 }
 
-TrainState begin_training(Artifact& run, Module& model, Optimizer& optimizer, int64_t iterations) try {
+TrainState begin_training(RunFolder& run, Module& model, Optimizer& optimizer, int64_t iterations) try {
   TrainState state;
   if (!run.keeps()) return state;
   if (const auto found = newest_checkpoint(run.folder())) {
@@ -80,13 +80,13 @@ TrainState begin_training(Artifact& run, Module& model, Optimizer& optimizer, in
   throw DataError(concat(run.folder(), ": the provenance in its checkpoint is damaged"));
 }
 
-void save_training(Artifact& run, Module& model, const Optimizer& optimizer, TrainState& state) {
+void save_training(RunFolder& run, Module& model, const Optimizer& optimizer, TrainState& state) {
   if (!run.keeps() || state.saved == state.step) return;
   save_to(run.folder(), run, model, optimizer, state);
   state.saved = state.step;
 }
 
-void save_best(Artifact& run, Module& model, const Optimizer& optimizer, const TrainState& state) {
+void save_best(RunFolder& run, Module& model, const Optimizer& optimizer, const TrainState& state) {
   if (run.keeps()) save_to(run / "best", run, model, optimizer, state);
 }
 

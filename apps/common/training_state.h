@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "apps/common/artifact.h"
+#include "apps/common/run_folder.h"
 #include "nn/io/checkpoint.h"
 #include "nn/module.h"
 #include "nn/optim/optimizer.h"
@@ -43,10 +43,10 @@ TrainState state_of(const FoundCheckpoint& checkpoint);
 
 // Continues from the newest checkpoint of a run, if there is one. Errors: UsageError: the run has made more steps than
 // `iterations`; DataError: all checkpoints are damaged, or another model's.
-TrainState begin_training(Artifact& run, Module& model, Optimizer& optimizer, int64_t iterations);
+TrainState begin_training(RunFolder& run, Module& model, Optimizer& optimizer, int64_t iterations);
 // Saves a checkpoint, unless there is one of this step.
-void save_training(Artifact& run, Module& model, const Optimizer& optimizer, TrainState& state);
+void save_training(RunFolder& run, Module& model, const Optimizer& optimizer, TrainState& state);
 // Saves a checkpoint to best/.
-void save_best(Artifact& run, Module& model, const Optimizer& optimizer, const TrainState& state);
+void save_best(RunFolder& run, Module& model, const Optimizer& optimizer, const TrainState& state);
 
 }  // namespace cairn

@@ -9,11 +9,11 @@
 #include <thread>
 #include <vector>
 
-#include "apps/common/artifact.h"
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
 #include "apps/common/report.h"
+#include "apps/common/run_folder.h"
 #include "apps/common/svg.h"
 #include "apps/copy_task/train.h"
 #include "nn/attention/attention.h"
@@ -134,7 +134,7 @@ struct FigureCommand : Command {
                 "  copy-task figure --out figure5 --device cuda") {}
 
   void fields(SettingFields& f) override {
-    f("out", out, Text::folder, "save the runs and the report in this folder", Keep::no);
+    f("out", out, Text::folder, "save the runs and the report in this folder", Keep::not_in_config);
     f("variants", variants, Text::variants,
       "attention variants, separated by commas (listed by copy-task train --help)");
     f("lengths", lengths, Text::any, "symbols in each copy, separated by commas");
@@ -146,7 +146,7 @@ struct FigureCommand : Command {
 
   void run(Communicator& ranks) override {
     check<UsageError>(!out.empty(), "expected --out with a folder; see copy-task figure --help");
-    if (Artifact::is_in(out)) continue_run(out);
+    if (RunFolder::is_in(out)) continue_run(out);
     const std::vector<std::string> specs = split_specs(variants);
     check<UsageError>(!specs.empty(), "--variants: expected at least one");
     std::vector<int64_t> sizes;
@@ -184,7 +184,7 @@ struct FigureCommand : Command {
   // Trains a cell to the end. Skips it if another process trains it.
   void train_cell(const Cell& cell, const Place& place, Communicator& ranks) try {
     CopyTask task(cell.settings, place);
-    Artifact run(cell.folder, config_of(cell));
+    RunFolder run(cell.folder, config_of(cell));
     const Json result = run.result();
     if (result.is_null() ||
         (!result.at("stopped").get<bool>() && result.at("iterations") != settings.training.iterations))
@@ -200,7 +200,7 @@ struct FigureCommand : Command {
     SettingFields fields;
     copy.fields(fields);
     const Json config = fields.config();
-    if (Artifact::is_in(cell.folder)) fields.check_kept(config, read_run(fields, "--out", cell.folder), cell.folder);
+    if (RunFolder::is_in(cell.folder)) fields.check_kept(config, read_run(fields, "--out", cell.folder), cell.folder);
     return config;
   }
 
@@ -214,7 +214,7 @@ struct FigureCommand : Command {
 
   // Writes the whole figure, with the cells of other processes: the process that ends last writes all of it.
   void write() try {
-    Artifact folder(out, config());
+    RunFolder folder(out, config());
     for (Cell& cell : cells) read_result(cell);
     folder.write("figure.json", figure_json(cells, config()).dump(1) + "\n");
     folder.write("figure.svg", svg::sheet("The masked copy task by variant and length",

@@ -169,7 +169,7 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
 
 }  // namespace
 
-void CopyTask::write_report(Artifact& run, const TrainState& state, const nlohmann::ordered_json& result) {
+void CopyTask::write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result) {
   model_.place(Device::cpu, DType::float32);
   const auto seed = uint64_t(settings_.compute.seed);
   const nlohmann::ordered_json& found = result.is_null() ? state.metrics : result;

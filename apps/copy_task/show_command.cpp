@@ -112,7 +112,8 @@ struct ShowCommand : Command {
     run_.fields(f, "also show the answer of this run's model, and its attention");
     f("length", length, {0, 1 << 12}, "symbols in each copy; 0: 31, or with --run as in the run");
     f("example", example, {1, max_steps}, "number of the example, without a SEQUENCE");
-    f("tensors", tensors, Text::file, "write q, k and v of a layer to this file, as input for attend", Keep::no);
+    f("tensors", tensors, Text::file, "write q, k and v of a layer to this file, as input for attend",
+      Keep::not_in_config);
     f("layer", layer, {0, 1024}, "the layer of --tensors; 0: the last");
   }
 

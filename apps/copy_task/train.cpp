@@ -49,7 +49,7 @@ Evaluation CopyTask::evaluate(int64_t step) {
   return evaluation;
 }
 
-Json CopyTask::judge() {
+Json CopyTask::final_evaluation() {
   const auto seed = uint64_t(settings_.compute.seed);
   Json result = {{"attention", settings_.model.attention}};
   result.update(as_json(copy_task::evaluate(model_, settings_.length, final_sequences, seed, unseen_step, true)));

@@ -22,9 +22,9 @@ class CopyTask : public RunTask {
   int64_t load(int64_t step) override;
   Variable loss(int64_t begin, int64_t end) override;
   Evaluation evaluate(int64_t step) override;
-  nlohmann::ordered_json judge() override;
+  nlohmann::ordered_json final_evaluation() override;
   std::string metrics_text(const nlohmann::ordered_json& result) const override;
-  void write_report(Artifact& run, const TrainState& state, const nlohmann::ordered_json& result) override;
+  void write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result) override;
 
  private:
   const Settings& settings_;

@@ -11,10 +11,10 @@
 #include <system_error>
 #include <vector>
 
-#include "apps/common/artifact.h"
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
+#include "apps/common/run_folder.h"
 #include "apps/speech/corpus.h"
 #include "apps/speech/decode.h"
 #include "apps/speech/features.h"
@@ -166,9 +166,9 @@ struct PrepareCommand : Command {
 
   void fields(SettingFields& f) override {
     f("festvox", festvox, Text::folder,
-      "the folder of a Festival voice, with wav/ and lab/; apps/speech/corpus.sh fetches one", Keep::no);
-    f("manifest", manifest, Text::file, "a file with a JSON object for each recording in a line", Keep::no);
-    f("out", out, Text::file, "the file to write", Keep::no);
+      "the folder of a Festival voice, with wav/ and lab/; apps/speech/corpus.sh fetches one", Keep::not_in_config);
+    f("manifest", manifest, Text::file, "a file with a JSON object for each recording in a line", Keep::not_in_config);
+    f("out", out, Text::file, "the file to write", Keep::not_in_config);
   }
 
   void run(Communicator&) override {

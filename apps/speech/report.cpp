@@ -251,7 +251,7 @@ void Purity::add(std::vector<int32_t> labels, const std::vector<int32_t>& alignm
   runs += in_majority(labels, phones);
 }
 
-void SpeechTask::write_report(Artifact& run, const TrainState& state, const Json& result) {
+void SpeechTask::write_report(RunFolder& run, const TrainState& state, const Json& result) {
   model_.place(Device::cpu, DType::float32);
   const std::string& attention = settings_.model.attention;
   const Json& found = result.is_null() ? state.metrics : result;
@@ -261,7 +261,7 @@ void SpeechTask::write_report(Artifact& run, const TrainState& state, const Json
                      count(settings_.model.heads, "head"),
                      " learned to write down phones, the sounds of speech. It was not told when they are spoken."));
   page.summary({{"Phone error rate on dev", number(metric("phone_error_rate"), true),
-                 result.is_null() ? "last evaluation" : judged_model(result)},
+                 result.is_null() ? "last evaluation" : evaluated_model(result)},
                 {"Loss on dev", number(metric("loss")), "nats per phone"},
                 {"Training", clock_time(state.seconds),
                  concat(count(state.step, "step"), ", ", count(int64_t(train_.size()), "sentence"))},

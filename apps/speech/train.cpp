@@ -24,7 +24,7 @@ SpeechTask::SpeechTask(const Settings& settings, const Place& place, const Corpu
     check<DataError>(std::any_of(sentences->begin(), sentences->end(), [](auto& each) { return !each.labels.empty(); }),
                      corpus.where, ": no sentence of ", part, " has phones; training needs some in train and in dev");
   if (!from.empty()) {
-    Artifact::config("--init-from", from);  // or there is no run
+    RunFolder::config("--init-from", from);  // or there is no run
     check<DataError>(read_front_end(from).phones == front_end_.phones, "--init-from ", from,
                      ": its phones are not those of ", settings.data);
     initialize(model_, from);
@@ -32,7 +32,7 @@ SpeechTask::SpeechTask(const Settings& settings, const Place& place, const Corpu
   model_.place(place.device, place.activations);
 }
 
-void SpeechTask::begin(Artifact& run) { run.write(front_end_name, as_json(front_end_).dump(2) + "\n"); }
+void SpeechTask::begin(RunFolder& run) { run.write(front_end_name, as_json(front_end_).dump(2) + "\n"); }
 
 int64_t SpeechTask::load(int64_t step) {
   const trace::Span span("data", "program");
@@ -57,7 +57,7 @@ Evaluation SpeechTask::evaluate(int64_t) {
   return {as_json(found), found.phone_error_rate, false, ""};
 }
 
-Json SpeechTask::judge() {
+Json SpeechTask::final_evaluation() {
   Json result = {{"attention", settings_.model.attention}};
   result.update(as_json(recognize(model_, join(dev_, settings_.join), settings_, true)));
   result.update({{"part", "dev"}, {"sentences", dev_.size()}});
@@ -65,7 +65,7 @@ Json SpeechTask::judge() {
 }
 
 std::string SpeechTask::metrics_text(const Json& result) const {
-  return concat("On dev, the ", judged_model(result), ":\n", speech::metrics_text(result));
+  return concat("On dev, the ", evaluated_model(result), ":\n", speech::metrics_text(result));
 }
 
 FrontEnd read_front_end(const std::filesystem::path& run) {

@@ -21,13 +21,13 @@ class SpeechTask : public RunTask {
 
   Model& model() override { return model_; }
   const TrainingOptions& options() const override { return settings_.training; }
-  void begin(Artifact& run) override;
+  void begin(RunFolder& run) override;
   int64_t load(int64_t step) override;
   Variable loss(int64_t begin, int64_t end) override;
   Evaluation evaluate(int64_t step) override;
-  nlohmann::ordered_json judge() override;
+  nlohmann::ordered_json final_evaluation() override;
   std::string metrics_text(const nlohmann::ordered_json& result) const override;
-  void write_report(Artifact& run, const TrainState& state, const nlohmann::ordered_json& result) override;
+  void write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result) override;
 
  private:
   const Settings& settings_;

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/artifact.h"
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
+#include "apps/common/run_folder.h"
 #include "apps/text_search/compare.h"
 #include "apps/text_search/files.h"
 #include "core/error.h"
@@ -44,20 +44,20 @@ struct CompareCommand : Command {
 
   void fields(SettingFields& f) override {
     search.fields(f);
-    f("labeled", labeled, Text::file, "labeled texts (JSON lines), instead of PATH", Keep::no);
+    f("labeled", labeled, Text::file, "labeled texts (JSON lines), instead of PATH", Keep::not_in_config);
     f("variants", variants, Text::variants, "attention variants, comma-separated", Keep::may_change);
     f("lengths", lengths, Text::any, "tokens per sequence, comma-separated, ascending; with --labeled, the maximum",
       Keep::may_change);
     f("sequences", sequences, {2, 1 << 20},
       "maximum number of sequences of each length; with --labeled, of texts to predict");
-    f("out", out, Text::folder, "folder for finished rows, from which the same command continues", Keep::no);
+    f("out", out, Text::folder, "folder for finished rows, from which the same command continues", Keep::not_in_config);
     options.fields(f);
   }
 
   void run(Communicator&) override try {
     catch_interrupts(quiet);
     check<UsageError>(labeled.empty() || search.paths.empty(), "expected PATH or --labeled, got both");
-    if (!out.empty() && Artifact::is_in(out)) continue_run(out);
+    if (!out.empty() && RunFolder::is_in(out)) continue_run(out);
     read_texts();
     Embedder embedder(options);
     std::vector<int64_t> all;
@@ -69,7 +69,7 @@ struct CompareCommand : Command {
     name_in_errors("--variants", [&] {
       for (const std::string& spec : specs) embedder.set_attention(spec);  // checks it
     });
-    Artifact kept(out, config());
+    RunFolder kept(out, config());
 
     Json rows = Json::array();
     std::string text = concat(split ? "Texts: " : "Files: ", texts.size(), '\n');
@@ -105,7 +105,7 @@ struct CompareCommand : Command {
   }
 
   // The rows of one length, full attention first.
-  Json compare_at(Embedder& embedder, int64_t length, const std::vector<std::string>& specs, Artifact& kept) const {
+  Json compare_at(Embedder& embedder, int64_t length, const std::vector<std::string>& specs, RunFolder& kept) const {
     Sequences tokens;
     for (const std::string& text : texts)
       tokens.push_back(split ? embedder.tokenizer().encode(text, length) : embedder.tokenizer().tokenize(text));

@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <numeric>
 
-#include "apps/common/artifact.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
+#include "apps/common/run_folder.h"
 #include "autograd/ops.h"
 #include "core/trace.h"
 #include "nn/attention/attention.h"
@@ -17,7 +17,7 @@
 namespace cairn::text_search {
 
 void EmbedderOptions::fields(SettingFields& f) {
-  f("model", model, Text::folder, "folder of a published BERT model", Keep::no);
+  f("model", model, Text::folder, "folder of a published BERT model", Keep::not_in_config);
   f("batch", batch, {1, 4096}, "texts embedded at once");
   compute.fields(f);
 }

@@ -10,10 +10,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "apps/common/artifact.h"
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
+#include "apps/common/run_folder.h"
 #include "apps/text_search/embedder.h"
 #include "apps/text_search/files.h"
 #include "apps/text_search/index.h"
@@ -41,7 +41,7 @@ struct IndexCommand : Command {
 
   void fields(SettingFields& f) override {
     search.fields(f);
-    f("out", out, Text::file, "the index file to write or update", Keep::no);
+    f("out", out, Text::file, "the index file to write or update", Keep::not_in_config);
     f("attention", options.attention, Text::variant, "attention variant");
     f("passage-tokens", passage_tokens, {min_passage_tokens, 1 << 20},
       "maximum number of tokens of a passage, with [CLS] and [SEP]; at most the model's limit");

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/artifact.h"
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
+#include "apps/common/run_folder.h"
 #include "apps/text_search/embedder.h"
 #include "apps/text_search/files.h"
 #include "core/error.h"
@@ -43,8 +43,8 @@ struct EmbedCommand : Command {
             "  text-search embed --model model --text-file sentences.txt --out sentences.safetensors") {}
 
   void fields(SettingFields& f) override {
-    f("text-file", file, Text::file, "file with one text per line; - is standard input", Keep::no);
-    f("out", out, Text::file, "file to write the embeddings to", Keep::no);
+    f("text-file", file, Text::file, "file with one text per line; - is standard input", Keep::not_in_config);
+    f("out", out, Text::file, "file to write the embeddings to", Keep::not_in_config);
     f("attention", options.attention, Text::variant, "attention variant");
     options.fields(f);
   }
@@ -83,8 +83,9 @@ struct TokenizeCommand : Command {
                 "  echo 'a stitch in time' | text-search tokenize --model model --text-file -") {}
 
   void fields(SettingFields& f) override {
-    f("model", model, Text::folder, "folder with vocab.txt and, if it exists, tokenizer_config.json", Keep::no);
-    f("text-file", file, Text::file, "text file; - is standard input", Keep::no);
+    f("model", model, Text::folder, "folder with vocab.txt and, if it exists, tokenizer_config.json",
+      Keep::not_in_config);
+    f("text-file", file, Text::file, "text file; - is standard input", Keep::not_in_config);
   }
 
   void run(Communicator&) override {

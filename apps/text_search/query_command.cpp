@@ -34,9 +34,9 @@ struct QueryCommand : Command {
 
   void fields(SettingFields& f) override {
     f.words("words", words, "the query");
-    f("index", index_file, Text::file, "the index file", Keep::no);
+    f("index", index_file, Text::file, "the index file", Keep::not_in_config);
     f("model", options.model, Text::folder, "folder of the model (default: the folder that the index was made with)",
-      Keep::no);
+      Keep::not_in_config);
     f("top", top, {1, 10000}, "number of passages to show");
     threads_field(f, options.compute.threads);
   }

@@ -25,7 +25,7 @@ std::string report_of(const char* attention, int64_t length, int64_t steps,
   settings.model.attention = attention;
   CopyTask task(settings, {});
   const TemporaryFolder folder;
-  Artifact run(folder.path(), {{"a", "<b>"}, {"c", "&"}});
+  RunFolder run(folder.path(), {{"a", "<b>"}, {"c", "&"}});
   for (int64_t step = 1; step <= steps; ++step) {
     Json line = {{"step", step}, {"loss", 3.0 / double(step)}};
     if (const auto k = size_t(step) / 100; step % 100 == 0 && k <= accuracies.size())

@@ -34,7 +34,7 @@ TEST_CASE("speech: reports are well-formed", "[speech]") {
       const Corpus data{{{"a", "&"}, ones, ones}, {{"train", {sentence}}, {"dev", {sentence, sentence, sentence}}}};
       SpeechTask task(settings, {}, data);
       const TemporaryFolder folder;
-      Artifact run(folder.path(), {{"a", "<b>"}});
+      RunFolder run(folder.path(), {{"a", "<b>"}});
       const auto page_of = [&](const nlohmann::ordered_json& result) {
         const NoGrad no_grad;
         task.write_report(run, {}, result);

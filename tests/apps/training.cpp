@@ -78,14 +78,14 @@ TrainingOptions of_steps(int64_t iterations, int64_t evaluate_every) {
 }
 
 TrainState train_in(const fs::path& folder, Task& task, const TrainingOptions& options) {
-  Artifact run(folder, Json::object());
+  RunFolder run(folder, Json::object());
   Communicator alone;
   return train(task, options, run, true, alone);
 }
 
 // metrics.jsonl without times.
 std::vector<Json> records_of(const fs::path& folder) {
-  std::vector<Json> records = Artifact(folder, Json::object()).lines();
+  std::vector<Json> records = RunFolder(folder, Json::object()).lines();
   for (Json& record : records) record.erase("seconds");
   return records;
 }

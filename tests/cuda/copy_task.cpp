@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdlib>
 
-#include "apps/common/artifact.h"
+#include "apps/common/run_folder.h"
 #include "nn/io/file.h"
 #include "tests/apps/process.h"
 #include "tests/catch.h"
@@ -34,7 +34,7 @@ TEST_CASE("copy-task on CUDA follows the losses of the CPU", "[gpu][program]") {
   const std::string arguments = small + "--attention full --iterations 10 --json --quiet --out ";
   result_of(run_process("copy-task", arguments + cpu.path().string() + " --device cpu"));
   result_of(run_process("copy-task", arguments + cuda.path().string() + " --device cuda"));
-  const auto expected = Artifact(cpu.path(), {}).lines(), found = Artifact(cuda.path(), {}).lines();
+  const auto expected = RunFolder(cpu.path(), {}).lines(), found = RunFolder(cuda.path(), {}).lines();
   REQUIRE(expected.size() == 10);
   REQUIRE(found.size() == 10);
   for (size_t i = 0; i < 10; ++i) {

@@ -216,11 +216,11 @@ TEST_CASE("a training on ranks has the losses of one process", "[parallel][copy-
     const TemporaryFolder folder;
     on_ranks(size, [&](ThreadRank& ranks) {
       CopyTask task(settings, {});
-      Artifact run(ranks.rank() == 0 ? folder.path() : "", Json::object());
+      RunFolder run(ranks.rank() == 0 ? folder.path() : "", Json::object());
       train(task, settings.training, run, true, ranks);
     });
     std::vector<double> result;
-    for (const Json& line : Artifact(folder.path(), Json::object()).lines()) result.push_back(line.at("loss"));
+    for (const Json& line : RunFolder(folder.path(), Json::object()).lines()) result.push_back(line.at("loss"));
     return result;
   };
   const std::vector<double> one = losses(1);

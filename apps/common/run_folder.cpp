@@ -1,4 +1,4 @@
-#include "apps/common/artifact.h"
+#include "apps/common/run_folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -41,14 +41,14 @@ bool is_there(const fs::path& path) {
   return fs::exists(fs::symlink_status(path, error));
 }
 
-bool Artifact::is_in(const fs::path& folder) { return is_there(folder / config_name); }
+bool RunFolder::is_in(const fs::path& folder) { return is_there(folder / config_name); }
 
-Json Artifact::config(const char* option, const fs::path& folder) {
+Json RunFolder::config(const char* option, const fs::path& folder) {
   check<DataError>(is_in(folder), option, ' ', folder, ": there is no run: ", folder / config_name, " is missing");
   return read_json(folder / config_name);
 }
 
-Artifact::Artifact(const fs::path& folder, const Json& config) : folder_(folder) {
+RunFolder::RunFolder(const fs::path& folder, const Json& config) : folder_(folder) {
   if (folder.empty()) return;
   for (const auto& [key, value] : config.items())
     if (value.is_string()) check_storable(concat(config_name, ": ", key), value);
@@ -65,11 +65,11 @@ Artifact::Artifact(const fs::path& folder, const Json& config) : folder_(folder)
   write(config_name, config.dump(2) + "\n");
 }
 
-void Artifact::write(const std::string& name, const std::string& text) {
+void RunFolder::write(const std::string& name, const std::string& text) {
   if (keeps()) replace_file(folder_ / name, {text});
 }
 
-void Artifact::append(const Json& line) {
+void RunFolder::append(const Json& line) {
   if (!keeps()) return;
   if (!lines_) {
     keep_lines(INT64_MAX);  // removes a last line that a crash cut off
@@ -78,11 +78,11 @@ void Artifact::append(const Json& line) {
   lines_->write(line.dump() + "\n");
 }
 
-void Artifact::sync() {
+void RunFolder::sync() {
   if (lines_) lines_->sync();
 }
 
-std::vector<Json> Artifact::lines() const {
+std::vector<Json> RunFolder::lines() const {
   std::vector<Json> found;
   const fs::path path = folder_ / lines_name;
   if (folder_.empty() || !is_there(path)) return found;
@@ -94,7 +94,7 @@ std::vector<Json> Artifact::lines() const {
   return found;
 }
 
-void Artifact::keep_lines(int64_t count) {
+void RunFolder::keep_lines(int64_t count) {
   const fs::path path = folder_ / lines_name;
   if (!keeps() || !is_there(path)) return;
   const std::string text = read_file(path);
@@ -106,11 +106,11 @@ void Artifact::keep_lines(int64_t count) {
   check(!error, path, ": cannot be truncated: ", error);
 }
 
-Json Artifact::result() const {
+Json RunFolder::result() const {
   return keeps() && is_there(folder_ / result_name) ? read_json(folder_ / result_name) : Json();
 }
 
-void Artifact::write_result(const Json& result) { write(result_name, result.dump(2) + "\n"); }
+void RunFolder::write_result(const Json& result) { write(result_name, result.dump(2) + "\n"); }
 
 fs::path output_path(const char* option, const std::string& name, const std::string& in) {
   std::error_code error;

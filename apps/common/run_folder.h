@@ -25,7 +25,7 @@ struct InUse : UsageError {
   using UsageError::UsageError;
 };
 
-class Artifact {
+class RunFolder {
  public:
   using Json = nlohmann::ordered_json;
 
@@ -37,7 +37,7 @@ class Artifact {
   // Makes the folder, if it is not there, locks it for as long as this object lives, and writes config.json. With an
   // empty path, nothing is written, and every call below does nothing. Errors: UsageError: the path is not a folder; a
   // setting is not storable; InUse; Error: the folder cannot be made or written.
-  Artifact(const std::filesystem::path& folder, const Json& config);
+  RunFolder(const std::filesystem::path& folder, const Json& config);
 
   bool keeps() const { return lock_.has_value(); }
   const std::filesystem::path& folder() const { return folder_; }
