@@ -252,7 +252,7 @@ TEST_CASE("chunk_attention refuses what it cannot compute", "[chunk_attention]")
 
 #if CAIRN_HAS_CUDA
 // In the tables, a part has all slots on CUDA.
-TEST_CASE("CUDA finds the rows of a part of the slots as the CPU does, and which pairs see each other",
+TEST_CASE("CUDA finds the rows of a part of the slots and the pairs that see each other as the CPU does",
           "[chunk_attention][gpu]") {
   const HeadSizes s{2, 2, 67, 67, 1, 1};
   const AttentionMask masked = every_way_masked(s), masked_there = on(Device::cuda, masked);
