@@ -70,8 +70,6 @@ Groups group(const Tensor& labels, int64_t clusters);
 // beyond the lengths (undefined: all N are valid). `shift` moves the borders by half a group. If C >= n, each query is
 // a group. Error: clusters < 1.
 Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t clusters, bool shift, Device device);
-// int32 [n]: 0, 1, ..., n - 1.
-Tensor arange(int64_t n, Device device);
 // bool [B, n]: is position j within the length of batch element b?
 Tensor within(const Tensor& lengths, int64_t n);
 

@@ -10,6 +10,8 @@ namespace cairn {
 
 // bool. Shapes broadcast as in NumPy; dtypes agree. Error: they do not.
 Tensor compare(Compare op, const Tensor& a, const Tensor& b);
+// int32 [n]: 0, 1, ..., n - 1.
+Tensor arange(int64_t n, Device device);
 // y += x, in place, for tensors of one shape.
 void accumulate(Tensor& y, const Tensor& x);
 // The index of the largest element along the last axis, int32 [...]; the first of equal ones; a NaN is the largest.

@@ -9,6 +9,7 @@
 //                  not aligned, move one at a time.
 //   map_strided    a thread takes single elements of the result, and finds those of the operands from its coordinates
 //                  (strides.cuh).
+//   count_up       a thread takes an element.
 // Traffic of n results of e bytes: e n written and e n read for each operand, the floor. A broadcast operand comes from
 // the cache. Bound by memory.
 #include "core/kernels/elementwise.h"
@@ -77,6 +78,11 @@ void run_strided(Stream stream, F f, const Strides& strides, Y* y, const X*... x
   if (all_contiguous) return run_map(stream, f, n, y, x...);
   launch(map_strided<F, Y, X...>, {std::min(4 * max_blocks, ceil_div(n, threads)), threads, 0, stream}, f,
          StridedLoop{strides}, y, x...);
+}
+
+__global__ void __launch_bounds__(threads) count_up(int64_t n, int32_t* y) {
+  const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+  if (i < n) y[i] = int32_t(i);
 }
 
 // ---- the functions of elements
@@ -180,6 +186,10 @@ void where(Stream stream, const Strides& strides, const bool* condition, const T
 template <class T>
 void affine(Stream stream, int64_t n, double alpha, double beta, const T* x, T* y) {
   run_map(stream, Affine<T>{Accum<T>(alpha), Accum<T>(beta)}, n, y, x);
+}
+
+void arange(Stream stream, int64_t n, int32_t* y) {
+  if (n > 0) launch(count_up, {ceil_div(n, threads), threads, 0, stream}, n, y);
 }
 
 void fill(Stream stream, int64_t n, double value, DType dtype, void* y) {

@@ -13,7 +13,7 @@ static Tensor dropped(const Tensor& x, double p, const Draw& draw, const Tensor&
   Tensor y = empty_like(x);
   CAIRN_RUN("dropout", x,
             dropout<T>(stream, x.elements(), Dropout{float(p), draw.for_kernel(per_example)}, x.data<T>(),
-                       residual.defined() ? residual.data<T>() : nullptr, y.mutable_data<T>()));
+                       data_or_null<T>(residual), y.mutable_data<T>()));
   return y;
 }
 

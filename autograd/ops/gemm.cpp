@@ -8,9 +8,7 @@
 namespace cairn {
 
 static void run_gemm(const Gemm& g, const Tensor& a, const Tensor& b, const Tensor& bias, Tensor& c) {
-  CAIRN_RUN(
-      "matmul", a,
-      gemm<T>(stream, g, a.data<T>(), b.data<T>(), bias.defined() ? bias.data<T>() : nullptr, c.mutable_data<T>()));
+  CAIRN_RUN("matmul", a, gemm<T>(stream, g, a.data<T>(), b.data<T>(), data_or_null<T>(bias), c.mutable_data<T>()));
 }
 
 // op(a) op(b)

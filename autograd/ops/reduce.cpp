@@ -32,21 +32,21 @@ static Shape kept(Shape shape, const Axes& axes) {
 // Over some axes, which disappear, or with `keep` have one element.
 static Tensor summed(const Tensor& x, const Axes& axes, bool keep = false) {
   expect("sum", {{"x", x, "*R"}});
-  bool summed[max_rank] = {};
+  bool chosen[max_rank] = {};
   for (const int given : axes) {
     const int axis = x.shape().normalize(given);
-    check(!summed[axis], "sum: axis ", given, " is given twice");
-    summed[axis] = true;
+    check(!chosen[axis], "sum: axis ", given, " is given twice");
+    chosen[axis] = true;
   }
   // Neighboring axes are summed in one pass, the innermost first.
   Tensor y = x;
   Shape shape;  // without the axes that are summed
   for (int last = x.rank() - 1; last >= 0; --last) {
-    if (!summed[last]) continue;
+    if (!chosen[last]) continue;
     Reduction size;
     for (int axis = last + 1; axis < x.rank(); ++axis) size.inner *= y.size(axis);
     Shape to = y.shape();
-    for (; last >= 0 && summed[last]; --last) {
+    for (; last >= 0 && chosen[last]; --last) {
       size.n *= y.size(last);
       to = to.with(last, 1);
     }
@@ -57,7 +57,7 @@ static Tensor summed(const Tensor& x, const Axes& axes, bool keep = false) {
     y = next;
   }
   for (int axis = 0; axis < x.rank(); ++axis)
-    if (!summed[axis]) shape.push_back(x.size(axis));
+    if (!chosen[axis]) shape.push_back(x.size(axis));
   return keep ? y : y.reshape(shape);
 }
 

@@ -20,11 +20,6 @@ static Sizes expect_topk_attention(const Tensor& q, const Tensor& k, const Tenso
   return s;
 }
 
-template <class T>
-static const T* data_or_null(const Tensor& x) {
-  return x.defined() ? x.data<T>() : nullptr;
-}
-
 // out_i = m_j (a_i V_T) + B_j with a_i = softmax over T_j of scale q_i . K_l.
 Tensor topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups, const Tensor& topk,
                       const Tensor& mass, const Tensor& rest, const AttentionOptions& options) {

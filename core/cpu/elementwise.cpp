@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 
 #include "core/cpu/strides.h"
@@ -99,6 +100,8 @@ void affine(Stream, int64_t n, double alpha, double beta, const T* x, T* y) {
     for (int64_t i = begin; i < end; ++i) y[i] = factor * x[i] + offset;
   });
 }
+
+void arange(Stream, int64_t n, int32_t* y) { std::iota(y, y + n, 0); }
 
 void fill(Stream, int64_t n, double value, DType dtype, void* y) {
   visit(dtype, [&]<class T>(T) {

@@ -23,6 +23,8 @@ CAIRN_KERNELS(
     template <class T> void where(Stream, const Strides&, const bool* condition, const T* a, const T* b, T* y);
     // y = alpha x + beta.
     template <class T> void affine(Stream, int64_t n, double alpha, double beta, const T* x, T* y);
+    // y_i = i.
+    void arange(Stream, int64_t n, int32_t* y);
     // y = value, and y = x, converted from and to any element types.
     void fill(Stream, int64_t n, double value, DType, void* y);
     void cast(Stream, int64_t n, DType from, const void* x, DType to, void* y);)

@@ -72,6 +72,12 @@ Shape expect_broadcast(const char* operation, const Tensor& a, const Tensor& b, 
 // and its kernels skip such elements. The tensor may be undefined.
 void check_values(const char* operation, const char* name, const Tensor& tensor, int64_t lowest, int64_t highest);
 
+// For an optional operand: null if the tensor is undefined.
+template <class T>
+const T* data_or_null(const Tensor& x) {
+  return x.defined() ? x.data<T>() : nullptr;
+}
+
 // An uninitialized tensor of x's shape, dtype and device.
 Tensor empty_like(const Tensor& x);
 // `shape` with one more axis, the last.

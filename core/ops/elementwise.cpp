@@ -12,6 +12,12 @@ Tensor compare(Compare op, const Tensor& a, const Tensor& b) {
   return y;
 }
 
+Tensor arange(int64_t n, Device device) {
+  Tensor y({n}, DType::int32, device);
+  CAIRN_CALL("arange", y, arange(stream, n, y.mutable_data<int32_t>()));
+  return y;
+}
+
 void accumulate(Tensor& y, const Tensor& x) {
   expect("accumulate", {{"y", y, "*R"}, {"x", x, "*R"}});
   const Strides strides = broadcast_strides(y.shape(), {y.shape(), x.shape()});

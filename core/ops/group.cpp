@@ -1,7 +1,6 @@
 #include "core/attention_ops.h"
 
 #include <cstdint>
-#include <numeric>
 
 #include "core/dispatch.h"
 #include "core/ops/attention_checks.h"
@@ -38,17 +37,10 @@ Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t cluste
   expect("position_labels",
          {of_type(DType::int32, "labels", labels, "B H N"), optional(of_type(DType::int32, "lengths", lengths, "B"))});
   check_values("position_labels", "lengths", lengths, 0, shape[2]);
-  CAIRN_CALL(
-      "position_labels", labels,
-      position_labels(stream, unless_empty(GroupSize{shape[0], shape[1], shape[2], clusters}, labels.elements()),
-                      lengths.defined() ? lengths.data<int32_t>() : nullptr, shift, labels.mutable_data<int32_t>()));
+  CAIRN_CALL("position_labels", labels,
+             position_labels(stream, unless_empty(GroupSize{shape[0], shape[1], shape[2], clusters}, labels.elements()),
+                             data_or_null<int32_t>(lengths), shift, labels.mutable_data<int32_t>()));
   return labels;
-}
-
-Tensor arange(int64_t n, Device device) {
-  Tensor numbers({n}, DType::int32);
-  std::iota(numbers.mutable_data<int32_t>(), numbers.mutable_data<int32_t>() + n, 0);
-  return numbers.to(device);
 }
 
 Tensor within(const Tensor& lengths, int64_t n) {

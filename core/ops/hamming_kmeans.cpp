@@ -16,10 +16,9 @@ Tensor hamming_kmeans(const Tensor& codes, const Tensor& lengths, int64_t cluste
   check_values("hamming_kmeans", "lengths", lengths, 0, s['N']);
   Tensor labels(codes.shape(), DType::int32, codes.device());
   const KMeansSize size{s['B'], s['H'], s['N'], clusters, iterations};
-  CAIRN_CALL(
-      "hamming_kmeans", codes,
-      hamming_kmeans(stream, unless_empty(size, labels.elements()), codes.data<uint64_t>(),
-                     lengths.defined() ? lengths.data<int32_t>() : nullptr, draw, labels.mutable_data<int32_t>()));
+  CAIRN_CALL("hamming_kmeans", codes,
+             hamming_kmeans(stream, unless_empty(size, labels.elements()), codes.data<uint64_t>(),
+                            data_or_null<int32_t>(lengths), draw, labels.mutable_data<int32_t>()));
   return labels;
 }
 

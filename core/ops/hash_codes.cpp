@@ -58,8 +58,8 @@ Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& leng
   check_values("hash_buckets", "lengths", lengths, 0, size.N);
   Tensor buckets({size.B, size.H, size.rounds, size.N}, DType::int32, q.device());
   CAIRN_RUN("hash_buckets", q,
-            hash_buckets<T>(stream, size, head_view<T>(q), lengths.defined() ? lengths.data<int32_t>() : nullptr,
-                            rotations.data<float>(), buckets.mutable_data<int32_t>()));
+            hash_buckets<T>(stream, size, head_view<T>(q), data_or_null<int32_t>(lengths), rotations.data<float>(),
+                            buckets.mutable_data<int32_t>()));
   return buckets;
 }
 

@@ -2,8 +2,7 @@
 
 #include <cstdint>
 
-#include "core/attention_ops.h"
-#include "core/dispatch.h"
+#include "core/ops.h"
 #include "core/ops/checks.h"
 
 namespace cairn {

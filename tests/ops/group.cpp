@@ -92,8 +92,11 @@ OPERATION("position_labels") {
 TEST_CASE("without lengths, all positions have a label", "[position_labels]") {
   const Tensor all = position_labels({2, 1, 12}, {}, 5, true, Device::cpu);
   CHECK(same_bits(all, position_labels({2, 1, 12}, int32s({12, 12}), 5, true, Device::cpu)));
-  CHECK(arange(4, Device::cpu).to_vector<int32_t>() == std::vector<int32_t>{0, 1, 2, 3});
-  CHECK(arange(0, Device::cpu).shape() == Shape{0});
+  for (const Device device : every_device()) {
+    CHECK(arange(4, device).to_vector<int32_t>() == std::vector<int32_t>{0, 1, 2, 3});
+    CHECK(arange(1031, device).to_vector<int32_t>().back() == 1030);
+    CHECK(arange(0, device).shape() == Shape{0});
+  }
   CHECK(within(int32s({1, 0}), 2).to_vector<bool>() == std::vector<bool>{true, false, false, false});
   CHECK_ERROR(within(int32s({3}), 2), "within: lengths[0] is 3, expected 0 to 2");
 }
