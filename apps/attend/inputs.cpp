@@ -92,12 +92,12 @@ Inputs read_inputs(const TensorFile& file) try {
   if (planes.defined()) {
     check(all['E'] == s['D'] + 1 && all['P'] >= 1 && all['P'] <= 64, where,
           ": expected planes of shape [bits, D + 1] = [1 to 64, ", s['D'] + 1, "], got ", planes.shape());
-    in.given.tensors["planes"] = planes;
+    in.given.planes = planes;
   }
   if (labels.defined()) {
     for (int64_t i = 0; i < labels.elements(); ++i)  // padding joins no cluster
       if (i % s['N'] >= in.queries_of(i / (s['N'] * s['H']))) labels.mutable_data<int32_t>()[i] = -1;
-    in.given.tensors["labels"] = labels;
+    in.given.labels = labels;
   }
   if (mask.allowed.defined()) {
     const Shape full{s['B'], s['H'], s['N'], s['S']};

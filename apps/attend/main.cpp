@@ -66,7 +66,7 @@ std::vector<int64_t> sample_of(int64_t queries, uint64_t seed) {
 std::vector<int32_t> row_colors(const svg::Heatmap& map, int64_t head, const AttentionChoices& made,
                                 const std::vector<int64_t>& sample) {
   std::vector<int32_t> colors(size_t(map.rows), -1);  // so that all tiles are of one size
-  const Tensor groups = made["labels"].defined() ? made["labels"] : made["buckets"];
+  const Tensor groups = made.labels.defined() ? made.labels : made.buckets;
   if (!groups.defined()) return colors;
   const std::vector<int32_t> labels = groups.to_vector<int32_t>();  // [B, H, N] or [B, H, rounds, N]
   const int64_t first = head * groups.elements() / (groups.size(0) * groups.size(1));
@@ -85,7 +85,7 @@ struct Attend : Command {
            "               a mask that hides only the last keys is read as key_lengths\n"
            "  grad_out     [B, N, H, M]: the gradient of the output (default: ones)\n"
            "  planes       [bits, D + 1]: hyperplanes for hashing, with their offsets in the last column\n"
-           "  labels       int32 or int64 [B, H, N]: the cluster of each query, -1 for none\n"
+           "  labels       int32 or int64 [B, H, N]: the cluster of each query, below C and N, -1 for none\n"
            "  points       [H, I, D]: the points of inducing\n"
            "Tensors that a variant does not use are ignored. Shapes that do not fit are a usage error.\n"
            "The file --out has out [B, N, H, M]; with --grad also grad_q, grad_k, grad_v, grad_points. Clustered\n"

@@ -25,8 +25,12 @@ Runner::Runner(const std::string& spec, const Inputs& inputs, const RunOptions& 
   for (Tensor* part : {&mask_.query_lengths, &mask_.key_lengths, &mask_.allowed})
     if (part->defined()) *part = part->to(options.compute.device);
   given_ = inputs.given.to(options.compute.device);
-  context_.generator = &generator_;
-  context_.replay = &given_;
+  const int64_t clusters = std::min(attention_->clusters(), inputs.queries());
+  if (clusters == 0) given_.labels = {};  // they have no use
+  if (given_.labels.defined())
+    for (const int32_t label : inputs.given.labels.to_vector<int32_t>())
+      check<DataError>(label < clusters, inputs.file.where, ": tensor 'labels': expected numbers from -1 to ",
+                       clusters - 1, " for attention '", spec, "', got ", label);
   const auto leaf = [&](const Tensor& x) { return Variable(place(x), options.gradients); };
   q_ = leaf(inputs.q);
   k_ = shared ? q_ : leaf(inputs.k);
@@ -46,29 +50,21 @@ void Runner::run() {
     const Shape shape = inputs_.q.shape().with(3, inputs_.v.size(3));
     gradient = place(gradient.defined() ? gradient : Tensor::full(shape, 1, inputs_.q.dtype()));
   }
-  NamedVariables leaves = {{"q", q_}};
-  if (!attention_->shares_keys()) leaves.emplace_back("k", k_);
-  leaves.emplace_back("v", v_);
+  NamedVariables leaves = {{"q", q_}, {"k", k_}, {"v", v_}};
+  if (attention_->shares_keys()) leaves.erase(leaves.begin() + 1);
   leaves.insert(leaves.end(), parameters_.begin(), parameters_.end());
   std::vector<double> times;
   for (double total = 0; times.size() < 5 && total < 1; total += times.back()) {
     for (auto& [name, leaf] : leaves) leaf.clear_grad();
-    made = {};
-    AttentionContext reporting = context_;
-    reporting.report = &made;
+    made = given_;
     const Stopwatch time;
-    const Variable result = (*attention_)(q_, k_, v_, mask_, reporting);
+    const Variable result = (*attention_)(q_, k_, v_, mask_, {{.generator = &generator_}, &made});
     if (options_.gradients) backward(result, gradient);
     const Tensor on_cpu = result.value().to(Device::cpu);  // waits for the device
     times.push_back(time.seconds());
     out = back(on_cpu);
   }
   made = made.to(Device::cpu);
-  if (inputs_.given["labels"].defined() && made["labels"].defined())
-    for (const int32_t label : inputs_.given["labels"].to_vector<int32_t>())
-      check<DataError>(label < made.numbers["clusters"], inputs_.file.where, ": tensor 'labels': expected numbers ",
-                       "from -1 to ", made.numbers["clusters"] - 1, " for attention '", attention_->spec(), "', got ",
-                       label);
   std::sort(times.begin(), times.end());
   seconds = times[times.size() / 2];
   if (!options_.gradients) return;
@@ -101,7 +97,8 @@ Tensor Runner::weights(const std::vector<int64_t>& rows) const {
   const Tensor unit = compare(Compare::equal, arange(q.size(1), device).reshape({q.size(1), 1, 1}), positions);
   const Variable v(Tensor::zeros(v_.value().shape().with(3, R), q.dtype(), device), true);
   const Variable fixed_q(q), fixed_k = attention_->shares_keys() ? fixed_q : Variable(k_.value());
-  const Variable result = (*attention_)(fixed_q, fixed_k, v, mask, context_);
+  AttentionChoices choices = made.to(device);
+  const Variable result = (*attention_)(fixed_q, fixed_k, v, mask, {{.generator = &generator_}, &choices});
   backward(result, broadcast_to(unit.cast(q.dtype()), q.shape().with(3, R)).value());
   const Tensor transposed = v.grad().defined() ? v.grad() : v.value();  // [B, S, H, R]
   return permute(transposed, {0, 2, 3, 1}).value().to(Device::cpu).cast(DType::float32);
@@ -112,25 +109,25 @@ TensorFile Runner::output(const std::string& spec) const {
   file.metadata = {{"attention", spec}};
   file.tensors = {{"out", out}};
   for (const auto& [name, gradient] : gradients) file.tensors.emplace_back("grad_" + name, gradient);
-  if (const Tensor codes = made["codes"]; codes.defined()) {  // the same 64 bits
+  if (const Tensor codes = made.codes; codes.defined()) {  // the same 64 bits
     const auto bits = codes.to_vector<uint64_t>();
     file.tensors.emplace_back("codes", Tensor::from(std::vector<int64_t>(bits.begin(), bits.end()), codes.shape()));
   }
-  for (const char* name : {"labels", "buckets"})
-    if (const Tensor choice = made[name]; choice.defined()) file.tensors.emplace_back(name, choice);
-  const Tensor labels = made["labels"];
+  if (made.buckets.defined()) file.tensors.emplace_back("buckets", made.buckets);
+  const Tensor labels = made.labels;
   if (!labels.defined()) return file;
-  const int64_t B = inputs_.batches(), H = inputs_.heads(), N = inputs_.queries(), C = made.numbers.at("clusters");
+  file.tensors.emplace_back("labels", labels);
+  const int64_t B = inputs_.batches(), H = inputs_.heads(), N = inputs_.queries(), C = attention_->clusters();
   Tensor counts = Tensor::zeros({B, H, C}, DType::int32);
   int32_t* const members = counts.mutable_data<int32_t>();
   for (int64_t i = 0; i < labels.elements(); ++i)
     if (const int32_t label = labels.data<int32_t>()[i]; label >= 0) ++members[i / N * C + label];
   file.tensors.emplace_back("counts", counts);
   // [B, H, C', k']: at most as many clusters as queries, and at most as many keys as there are.
-  const Tensor chosen = made["topk"];
+  const Tensor chosen = made.topk;
   if (!chosen.defined()) return file;
-  const int64_t clusters = chosen.size(2), keys = chosen.size(3), k = made.numbers.at("top");
-  const Tensor masses = made["mass"].cast(DType::float64);
+  const int64_t clusters = chosen.size(2), keys = chosen.size(3), k = attention_->topk();
+  const Tensor masses = made.mass.cast(DType::float64);
   Tensor topk = Tensor::full({B, H, C, k}, -1, DType::int32), mass = Tensor::zeros({B, H, C}, DType::float64);
   for (int64_t row = 0; row < counts.elements(); ++row) {
     if (members[row] == 0) continue;

@@ -47,7 +47,6 @@ class Runner {
   std::unique_ptr<Attention> attention_;
   AttentionMask mask_;
   AttentionChoices given_;
-  AttentionContext context_;
   Variable q_, k_, v_;
   NamedVariables parameters_;
 };

@@ -111,14 +111,12 @@ class Workload {
   // Measures clustering alone: one call of the variant computes the hash codes beforehand.
   void cluster_alone(const Problem& p, const Attention& attention, const std::vector<Variable>& qkv) {
     AttentionChoices made;
-    AttentionContext context{{.training = true, .generator = &generator_}};
-    context.report = &made;
     const NoGrad no_grad;
-    attention(qkv[0], qkv[1], qkv[2], {}, context);
-    const Tensor codes = made["codes"];
+    attention(qkv[0], qkv[1], qkv[2], {}, {{.training = true, .generator = &generator_}, &made});
+    const Tensor codes = made.codes;
     check<UsageError>(codes.defined(), "--what cluster: attention '", p.attention, "' does not cluster hash codes");
-    const int64_t clusters = std::min(made.numbers["clusters"], p.length);
-    const int iterations = int(made.numbers["iterations"]);
+    const int64_t clusters = std::min(attention.clusters(), p.length);
+    const int iterations = attention.iterations();
     leaves_ = {Variable(codes)};
     forward_ = [=, this] {
       hamming_kmeans(codes, {}, clusters, iterations, generator_.draw(0, Purpose::clusters));

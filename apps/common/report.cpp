@@ -177,7 +177,7 @@ void write_attention_maps(Report& page, const std::string& attention, const std:
     const Observation& seen = layers[layer];
     const auto most = std::max_element(shares[layer].begin(), shares[layer].end());
     const int64_t head = most - shares[layer].begin(), n = seen.weights.size(2);
-    const Tensor labels = seen.choices["labels"];
+    const Tensor labels = seen.choices.labels;
     const auto add = [&](const std::string& caption, const Tensor& weights) {
       svg::Heatmap map(n, n);
       map.edges = edges;

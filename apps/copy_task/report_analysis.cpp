@@ -66,18 +66,18 @@ std::vector<std::vector<ClusterPairs>> count_pairs(Model& model, int64_t length,
   auto& layers = model.encoder.layers;
   const int64_t heads = layers[0]->attention.heads;
   std::vector<std::vector<ClusterPairs>> pairs(layers.size(), std::vector<ClusterPairs>(size_t(heads)));
-  std::vector<AttentionChoices> made(layers.size());
   RandomStream random(seed, 1, Purpose::data, displayed_data);
   Generator generator(~seed);
   for (int64_t done = 0; done < sequences; done += evaluation_batch) {
     const Batch batch = make_batch(std::min(evaluation_batch, sequences - done), length, random);
     generator.set_step(uint64_t(done) + 1);
-    for (size_t i = 0; i < layers.size(); ++i) layers[i]->attention.report = &made[i];
+    std::vector<Observation> seen(layers.size());
+    for (size_t i = 0; i < layers.size(); ++i) layers[i]->attention.observation = &seen[i];
     model(batch.input, {.generator = &generator});
-    for (auto& layer : layers) layer->attention.report = nullptr;
+    for (auto& layer : layers) layer->attention.observation = nullptr;
     for (int64_t b = 0; b < batch.input.size(0); ++b) {
       const auto labels = [&](size_t layer, int64_t head) {
-        return made[layer]["labels"].data<int32_t>() + (b * heads + head) * n;
+        return seen[layer].choices.labels.data<int32_t>() + (b * heads + head) * n;
       };
       for (size_t i = 0; i < layers.size(); ++i)
         for (int64_t h = 0; h < heads; ++h) {

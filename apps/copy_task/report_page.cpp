@@ -124,7 +124,7 @@ void write_attention(Report& page, const std::string& attention, const Example& 
 }
 
 void write_clusters(Report& page, const Settings& settings, Model& model, const Example& example) {
-  if (example.layers.empty() || !example.layers[0].choices["labels"].defined()) return;
+  if (example.layers.empty() || !example.layers[0].choices.labels.defined()) return;
   page.section("What do the positions of a cluster share: proximity or content?");
   constexpr int64_t sequences = 64;
   page.text(concat(
@@ -156,7 +156,7 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
   const auto shares = other_copy_shares(example);
   for (size_t layer = 0; layer < shares.size(); ++layer) {
     const int64_t head = drawn_head(shares[layer]), n = example.size();
-    const int32_t* labels = example.layers[layer].choices["labels"].data<int32_t>() + head * n;
+    const int32_t* labels = example.layers[layer].choices.labels.data<int32_t>() + head * n;
     const auto add = [&](const char* order, const Rows& positions) {
       const std::string title = concat(name_of(layer, head), ": clusters by ", order);
       pictures.push_back({draw_clusters(title, example, labels, positions), title});

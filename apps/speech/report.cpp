@@ -205,18 +205,18 @@ std::vector<Purity> purity_of(Model& model, const std::vector<Sentence>& sentenc
   Generator generator(~uint64_t(settings.compute.seed));
   const auto layers = model.encoder.attentions();
   std::vector<Purity> result(layers.size());
-  std::vector<AttentionChoices> made(layers.size());
   for (const Sentence& sentence : sentences) {
     generator.advance();
-    for (size_t i = 0; i < layers.size(); ++i) layers[i]->report = &made[i];
+    std::vector<Observation> seen(layers.size());
+    for (size_t i = 0; i < layers.size(); ++i) layers[i]->observation = &seen[i];
     model(make_batch({sentence}, settings), 0, {.generator = &generator});
-    for (MultiHeadAttention* layer : layers) layer->report = nullptr;
-    if (!made[0]["labels"].defined()) return {};
+    for (MultiHeadAttention* layer : layers) layer->observation = nullptr;
+    if (!seen[0].choices.labels.defined()) return {};
     if (sentence.alignment.empty()) continue;
-    const int64_t n = made[0]["labels"].size(2);
+    const int64_t n = seen[0].choices.labels.size(2);
     for (size_t i = 0; i < layers.size(); ++i)
       for (int64_t head = 0; head < settings.model.heads; ++head) {
-        const auto* labels = made[i]["labels"].data<int32_t>() + head * n;
+        const auto* labels = seen[i].choices.labels.data<int32_t>() + head * n;
         result[i].add({labels, labels + n}, sentence.alignment, settings.stride);
       }
   }

@@ -13,29 +13,29 @@
 
 namespace cairn {
 
-// A variant's random or discrete choices, such as cluster labels, by names that its file defines. A replayed tensor
-// replaces the choice. Numbers are only reported.
+// The random or discrete choices of a variant. Undefined: it has no such choice, or has not made it yet.
 struct AttentionChoices {
-  std::map<std::string, Tensor> tensors;
-  std::map<std::string, int64_t> numbers;
+  Tensor planes;   // float32 [bits, D + 1]: the hyperplanes of the hash, the last column their thresholds
+  Tensor codes;    // uint64 [B, H, N]: the hashes of the queries
+  Tensor labels;   // int32 [B, H, N]: the cluster of each query, -1 for none
+  Tensor topk;     // int32 [B, H, C, k] or [B, H, N, k]: the top keys of each cluster or query
+  Tensor mass;     // [B, H, C]: the weights of the centroids on these keys; always computed
+  Tensor buckets;  // int32 [B, H, R, N]: the bucket of each position in each round, -1 for none
 
-  // The tensor of that name, or an undefined one.
-  Tensor operator[](const std::string& name) const;
   AttentionChoices to(Device device) const;
 };
 
 struct AttentionContext : Context {
-  double dropout = 0;                        // of attention weights; acts in training alone
-  const AttentionChoices* replay = nullptr;  // choices to use
-  AttentionChoices* report = nullptr;        // where to write the choices made
+  AttentionChoices* choices = nullptr;  // the variant uses those that are defined, and writes the others
+  double dropout = 0;                   // of attention weights; acts in training alone
 
-  // The tensor that replaces the choice of this name; undefined: the variant chooses.
-  Tensor replayed(const char* name) const { return replay ? (*replay)[name] : Tensor(); }
-  void report_choice(const char* name, const Tensor& choice) const {
-    if (report) report->tensors[name] = choice;
-  }
-  void report_choice(const char* name, int64_t number) const {
-    if (report) report->numbers[name] = number;
+  // The choice: the defined one, else what `choose` returns.
+  template <class Choose>
+  Tensor choice(Tensor AttentionChoices::*which, const Choose& choose) const {
+    Tensor unseen;
+    Tensor& chosen = choices ? choices->*which : unseen;
+    if (!chosen.defined()) chosen = choose();
+    return chosen;
   }
 
   // The dropout of this call, drawn for `purpose`; none outside training.
@@ -72,6 +72,11 @@ class Attention : public Module {
   // Why the variant computes full attention on so many queries and keys: "its 32 top keys are all 32 keys". Empty if
   // it does not, or if its name says that it does.
   virtual std::string full_because(int64_t /*queries*/, int64_t /*keys*/) const { return ""; }
+
+  // The numbers of clusters, of iterations that find them, and of top keys that the specification asks for. 0: none.
+  virtual int64_t clusters() const { return 0; }
+  virtual int iterations() const { return 0; }
+  virtual int64_t topk() const { return 0; }
 
   // The specification: "i-clustered-100:topk=16".
   const std::string& spec() const { return spec_; }

@@ -17,9 +17,11 @@ struct Clustered : Attention {
     return segment_broadcast(values, groups);                                                       // equation 6
   }
   double flops(const AttentionWork& work) const override {
-    return group_queries->flops(work) + work.attend(double(group_queries->groups()));
+    return group_queries->flops(work) + work.attend(double(clusters()));
   }
   std::string full_because(int64_t queries, int64_t) const override { return group_queries->single_because(queries); }
+  int64_t clusters() const override { return group_queries->groups(); }
+  int iterations() const override { return group_queries->iterations; }
 };
 
 }  // namespace

@@ -23,8 +23,6 @@ Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters
 }
 
 struct EuclideanGrouping : Grouping {
-  int iterations = 10;  // updates of the centroids
-
   using Grouping::Grouping;
 
   Tensor labels(const Tensor& q, const Tensor&, const AttentionMask& mask, int64_t groups,

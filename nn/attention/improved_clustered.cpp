@@ -32,19 +32,20 @@ struct ImprovedClustered : Attention {
     const auto [out, topk, mass] = improved_clustered(
         q, k, v, groups, std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1))), options(mask, context),
         options(mask.key_lengths_only(), context, Purpose::attention_rest_dropout), mass_gradient,
-        context.replayed("topk"));
-    context.report_choice("topk", topk);  // int32 [B, H, C, k], with C and k no larger than there are queries and keys
-    context.report_choice("mass", mass);  // [B, H, C]
-    context.report_choice("top", top);
+        context.choices ? context.choices->topk : Tensor());
+    if (context.choices) context.choices->topk = topk, context.choices->mass = mass;
     return out;
   }
   double flops(const AttentionWork& work) const override {
-    return group_queries->flops(work) + work.attend(double(group_queries->groups())) + work.attend(double(top));
+    return group_queries->flops(work) + work.attend(double(clusters())) + work.attend(double(top));
   }
   std::string full_because(int64_t queries, int64_t keys) const override {
     if (top >= keys) return concat("its ", top, " top keys are all ", keys, " keys");
     return group_queries->single_because(queries);
   }
+  int64_t clusters() const override { return group_queries->groups(); }
+  int iterations() const override { return group_queries->iterations; }
+  int64_t topk() const override { return top; }
 };
 
 }  // namespace

@@ -67,16 +67,13 @@ struct Lsh : Attention {
 
   // int32 [B, H, R, N], -1: none. Carries no gradient.
   Tensor hash(const Tensor& q, const AttentionMask& mask, const AttentionContext& context) const {
-    Tensor result = context.replayed("buckets");
-    if (!result.defined()) {
+    return context.choice(&AttentionChoices::buckets, [&] {
       const Draw draw = context.draw(Purpose::rotations);
       const int64_t columns = count.columns(q.size(1));
       const Tensor rotations =
           random_rotations(2 * rounds, columns, q.size(3), draw, q.device()).reshape({rounds, 2, columns, q.size(3)});
-      result = hash_buckets(q, rotations, mask.query_lengths, count);
-    }
-    context.report_choice("buckets", result);
-    return result;
+      return hash_buckets(q, rotations, mask.query_lengths, count);
+    });
   }
 };
 

@@ -1,7 +1,6 @@
 #include "nn/attention/multi_head.h"
 
 #include "core/trace.h"
-#include "nn/attention/observe.h"
 
 namespace cairn {
 namespace {
@@ -63,9 +62,9 @@ Variable MultiHeadAttention::operator()(const Variable& x, const Variable& memor
   // Heads are a view of the same memory: [B, N, heads * size] as [B, N, heads, size].
   const auto split = [this](const Variable& y) { return reshape(y, {y.size(0), y.size(1), heads, y.size(2) / heads}); };
   const Variable q = split(query(x)), k = key ? split((*key)(memory)) : q, v = split(value(memory));
-  AttentionContext inner{context, dropout, replay, report};
+  if (observation) *observation = {observation->choices, q.value(), k.value(), v.value(), mask};
+  const AttentionContext inner{context, observation ? &observation->choices : nullptr, dropout};
   const Variable y = (*attention)(q, k, v, mask, inner);
-  if (observation) *observation = observation_of(*attention, q.value(), k.value(), v.value(), mask, inner);
   return out(reshape(y, {y.size(0), y.size(1), y.size(2) * y.size(3)}));
 }
 

@@ -6,7 +6,13 @@
 
 namespace cairn {
 
-struct Observation;
+// What a layer's variant does in a forward pass: for tests, pictures and comparisons.
+struct Observation {
+  AttentionChoices choices;  // the pass uses those that are defined, and writes the others
+  Tensor q, k, v;            // [B, N, H, D], [B, S, H, D], [B, S, H, M]
+  AttentionMask mask;
+  Tensor weights{}, full{};  // without dropout: of the variant, of full attention; written by observe() alone
+};
 
 struct MultiHeadAttention : Module {
   Linear query;
@@ -33,11 +39,7 @@ struct MultiHeadAttention : Module {
   Variable operator()(const Variable& x, const Variable& memory, const AttentionMask& mask,
                       const Context& context) const;
 
-  // For tests, pictures and comparisons: choices to replay, where to report choices, where to write what observe.h
-  // sees.
-  const AttentionChoices* replay = nullptr;
-  AttentionChoices* report = nullptr;
-  Observation* observation = nullptr;
+  Observation* observation = nullptr;  // null: nobody observes
 };
 
 }  // namespace cairn

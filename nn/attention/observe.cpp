@@ -22,18 +22,6 @@ Tensor attention_weights(const Attention& attention, const Tensor& q, const Tens
   return as_weights(attention(Variable(q), Variable(k), Variable(identity_values(k)), mask, context).value());
 }
 
-Observation observation_of(const Attention& variant, const Tensor& q, const Tensor& k, const Tensor& v,
-                           const AttentionMask& mask, AttentionContext context) {
-  Observation seen{q, k, v, {}, {}, {}};
-  // This call draws the same numbers as the one that is observed, so it makes the same choices.
-  context.report = &seen.choices;
-  context.dropout = 0;
-  seen.weights = attention_weights(variant, q, k, mask, context);
-  const AttentionOptions plain{.mask = mask, .scale = variant.scale()};
-  seen.full = as_weights(attention(q, k, identity_values(k), plain).value());
-  return seen;
-}
-
 std::vector<Observation> observe(const std::vector<MultiHeadAttention*>& layers, const std::function<void()>& forward) {
   struct Guard {
     const std::vector<MultiHeadAttention*>& layers;
@@ -45,6 +33,14 @@ std::vector<Observation> observe(const std::vector<MultiHeadAttention*>& layers,
   std::vector<Observation> seen(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) layers[i]->observation = &seen[i];
   forward();
+  for (size_t i = 0; i < layers.size(); ++i) {
+    Observation& one = seen[i];
+    const Attention& variant = *layers[i]->attention;
+    const AttentionContext context{{}, &one.choices};  // the choices are made, so nothing is drawn
+    one.weights = attention_weights(variant, one.q, one.k, one.mask, context);
+    const AttentionOptions plain{.mask = one.mask, .scale = variant.scale()};
+    one.full = as_weights(attention(one.q, one.k, identity_values(one.k), plain).value());
+  }
   return seen;
 }
 

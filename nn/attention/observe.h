@@ -14,18 +14,7 @@ namespace cairn {
 Tensor attention_weights(const Attention& attention, const Tensor& q, const Tensor& k, const AttentionMask& mask,
                          const AttentionContext& context);
 
-// The inputs, weights (without dropout) and choices of one layer's variant in one forward pass.
-struct Observation {
-  Tensor q, k, v;            // [B, N, H, D], [B, S, H, D], [B, S, H, M]
-  Tensor weights, full;      // [B, H, N, S]: of the variant, and of full attention with this q and k
-  AttentionChoices choices;  // labels and top keys, where the variant has them
-};
-
-// The observation of a call of the variant with these operands.
-Observation observation_of(const Attention& variant, const Tensor& q, const Tensor& k, const Tensor& v,
-                           const AttentionMask& mask, AttentionContext context);
-
-// Runs `forward` once and observes each layer, which changes no result: one observation per layer.
+// Runs `forward` once and observes each layer, with its weights. This changes no result.
 std::vector<Observation> observe(const std::vector<MultiHeadAttention*>& layers, const std::function<void()>& forward);
 
 }  // namespace cairn

@@ -22,11 +22,10 @@ struct OracleTop : Attention {
     const AttentionOptions all = options(mask, context);
     AttentionOptions choice = all;
     choice.dropout = {};
-    Tensor topk = context.replayed("topk");  // int32 [B, H, N, k]
     const int64_t keys = std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1)));
-    if (!topk.defined()) topk = top_keys(q.value(), k.value(), keys, choice);
-    context.report_choice("topk", topk);
-    return topk_attention(q, k, v, singletons(q.value()), topk, all);
+    const Tensor chosen =
+        context.choice(&AttentionChoices::topk, [&] { return top_keys(q.value(), k.value(), keys, choice); });
+    return topk_attention(q, k, v, singletons(q.value()), chosen, all);
   }
   double flops(const AttentionWork& work) const override {
     return 2 * work.length * work.head_size + work.attend(double(top));
@@ -34,6 +33,7 @@ struct OracleTop : Attention {
   std::string full_because(int64_t, int64_t keys) const override {
     return top < keys ? "" : concat("its ", top, " top keys are all ", keys, " keys");
   }
+  int64_t topk() const override { return top; }
 };
 
 }  // namespace

@@ -8,13 +8,9 @@ namespace cairn {
 
 Groups Grouping::operator()(const Tensor& q, const Tensor& k, const AttentionMask& mask,
                             const AttentionContext& context) const {
-  Tensor chosen = context.replayed("labels");
-  // Groups beyond the number of queries would stay empty and cost memory. Replayed labels may use any number below
-  // groups_.
-  const int64_t groups = chosen.defined() ? groups_ : std::min(groups_, std::max<int64_t>(1, q.size(1)));
-  if (!chosen.defined()) chosen = labels(q, k, mask, groups, context);
-  context.report_choice("labels", chosen);
-  context.report_choice("clusters", groups_);
+  // Groups beyond the number of queries would stay empty and cost memory.
+  const int64_t groups = std::min(groups_, std::max<int64_t>(1, q.size(1)));
+  const Tensor chosen = context.choice(&AttentionChoices::labels, [&] { return labels(q, k, mask, groups, context); });
   return group(chosen, groups);  // a stable sort by label
 }
 
@@ -22,7 +18,6 @@ namespace {
 
 struct HammingGrouping : Grouping {
   int bits = 63;
-  int iterations = 10;  // updates of the centroids
   bool bias = true;     // hyperplanes have random offsets, as in the authors' code
   int refinements = 0;  // steps of lloyd.h; the paper has none
 
@@ -31,12 +26,10 @@ struct HammingGrouping : Grouping {
   Tensor labels(const Tensor& q, const Tensor& k, const AttentionMask& mask, int64_t groups,
                 const AttentionContext& context) const override {
     // 1. Hash: bit j of a query says on which side of hyperplane j it lies.
-    Tensor planes = context.replayed("planes");  // float32 [bits, D + 1], the last column the thresholds
-    if (!planes.defined()) planes = random_planes(bits, q.size(3), bias, context.draw(Purpose::planes), q.device());
-    const Tensor codes = hash_codes(q, planes);  // uint64 [B, H, N]
-    context.report_choice("planes", planes);
-    context.report_choice("codes", codes);
-    context.report_choice("iterations", iterations);
+    const Tensor planes = context.choice(&AttentionChoices::planes, [&] {
+      return random_planes(bits, q.size(3), bias, context.draw(Purpose::planes), q.device());
+    });
+    const Tensor codes = context.choice(&AttentionChoices::codes, [&] { return hash_codes(q, planes); });
     // 2. K-means of the codes under the Hamming distance.
     const Tensor labels =
         hamming_kmeans(codes, mask.query_lengths, groups, iterations, context.draw(Purpose::clusters));

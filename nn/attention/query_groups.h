@@ -12,9 +12,9 @@ class Grouping {
   explicit Grouping(int64_t groups) : groups_(groups) {}
   virtual ~Grouping() = default;
 
+  int iterations = 0;  // updates of the centroids, if there are any
+
   int64_t groups() const { return groups_; }
-  // Replayed labels replace the choice. Reports "labels", int32 [B, H, N], -1 for none, and the number "clusters" of
-  // the specification.
   Groups operator()(const Tensor& q, const Tensor& k, const AttentionMask& mask, const AttentionContext& context) const;
   // If each query is its own group, why; else empty.
   std::string single_because(int64_t queries) const {
@@ -24,7 +24,7 @@ class Grouping {
   virtual double flops(const AttentionWork& work) const = 0;
 
  protected:
-  // int32 [B, H, N] in [0, groups), -1 beyond the lengths. Reports the choices that lead to the labels, such as codes.
+  // int32 [B, H, N] in [0, groups), -1 beyond the lengths.
   virtual Tensor labels(const Tensor& q, const Tensor& k, const AttentionMask& mask, int64_t groups,
                         const AttentionContext& context) const = 0;
 

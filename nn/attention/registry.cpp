@@ -45,15 +45,10 @@ void add_attention_variant(const AttentionVariant& variant) {
   variants().push_back(&variant);
 }
 
-Tensor AttentionChoices::operator[](const std::string& name) const {
-  const auto found = tensors.find(name);
-  return found == tensors.end() ? Tensor() : found->second;
-}
-
 AttentionChoices AttentionChoices::to(Device device) const {
   AttentionChoices result = *this;
-  for (auto& [name, tensor] : result.tensors)
-    if (tensor.defined()) tensor = tensor.to(device);
+  for (Tensor* x : {&result.planes, &result.codes, &result.labels, &result.topk, &result.mass, &result.buckets})
+    if (x->defined()) *x = x->to(device);
   return result;
 }
 

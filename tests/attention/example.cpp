@@ -38,12 +38,9 @@ Tensor operand(const std::string& name) {
 TEST_CASE("the worked example of i-clustered attention", "[attention]") {
   const Variable q(operand("Q")), k(operand("K")), v(operand("V"));
   const Generator generator(1);
-  AttentionChoices planes, made;
-  planes.tensors["planes"] = Tensor::from<float>({1, 0, 0, 0, 1, 0}, {2, 3});
-  AttentionContext context;
-  context.generator = &generator;
-  context.replay = &planes;
-  context.report = &made;
+  AttentionChoices made;
+  made.planes = Tensor::from<float>({1, 0, 0, 0, 1, 0}, {2, 3});
+  const AttentionContext context{{.generator = &generator}, &made};
   const auto near = [](double found, double expected) {
     return difference(std::vector<double>{found}, std::vector<double>{expected}) <= tolerance::float32;
   };
@@ -64,17 +61,17 @@ TEST_CASE("the worked example of i-clustered attention", "[attention]") {
   std::vector<double> codes = row("code"), labels = row("cluster");
   for (double& code : codes) code = std::floor(code / 10) + 2 * std::fmod(code, 10);
   for (double& label : labels) label -= 1;
-  CHECK(as_double(made["codes"]) == codes);
-  CHECK(as_double(made["labels"]) == labels);
+  CHECK(as_double(made.codes) == codes);
+  CHECK(as_double(made.labels) == labels);
   for (const auto& [name, centroid] : {std::pair("to 11", 3u), {"to 10", 1u}, {"to 01", 2u}})
     for (size_t l = 0; l < 6; ++l) CHECK(std::popcount(unsigned(codes[l]) ^ centroid) == int(row(name)[l]));
   for (const char* first : {"to 11", "to 01"})  // the first centroid before and after the update
     for (size_t l = 0; l < 6; ++l) CHECK((row(first)[l] > row("to 10")[l]) == bool(labels[l]));
-  const auto top = made["topk"].to_vector<int32_t>();
+  const auto top = made.topk.to_vector<int32_t>();
   CHECK(std::vector<int32_t>(top.begin(), top.begin() + 2) == std::vector<int32_t>{0, 1});
-  CHECK(near(as_double(made["mass"])[0], 0.75));
+  CHECK(near(as_double(made.mass)[0], 0.75));
 
-  const Tensor centroids = segment_mean(q, group(made["labels"], 2)).value();
+  const Tensor centroids = segment_mean(q, group(made.labels, 2)).value();
   CHECK(as_double(centroids) == std::vector<double>{0, 1, 1, -1});
   const CentroidTopK split = centroid_topk(centroids, k.value(), v.value(), 2, true, {.scale = std::log(2)});
   CHECK(near(as_double(split.rest)[0], 6));

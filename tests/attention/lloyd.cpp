@@ -30,15 +30,12 @@ void append(std::string& text, const Problem& p) {
 Tensor labels_of(const Problem& p, const std::string& spec, const Tensor& q, const Tensor& k) {
   const Generator generator(1);
   AttentionChoices made;
-  AttentionContext context;
-  context.generator = &generator;
-  context.report = &made;
   AttentionMask mask;
   if (!p.query_lengths.empty()) mask.query_lengths = int32s(p.query_lengths).to(q.device());
   if (!p.key_lengths.empty()) mask.key_lengths = int32s(p.key_lengths).to(q.device());
   const NoGrad no_grad;
-  (*make_attention(spec))(Variable(q), Variable(k), Variable(k), mask, context);
-  return made["labels"];
+  (*make_attention(spec))(Variable(q), Variable(k), Variable(k), mask, {{.generator = &generator}, &made});
+  return made.labels;
 }
 
 // [B, n, H, D] around a few centers: clusters of different sizes, and some without members. Directions differ in

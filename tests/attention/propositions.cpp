@@ -94,10 +94,10 @@ std::vector<double> weights_of(const std::string& spec, const reference::Problem
     return Tensor::from(flat, {1, int64_t(m.size()), 1, int64_t(m[0].size())});
   };
   const Variable unit(identity_values(1, int64_t(p.k.size()), 1, DType::float64));
-  AttentionChoices replay;
-  replay.tensors["labels"] = Tensor::from(p.chosen.at("labels")[0], {1, 1, int64_t(p.q.size())});
+  AttentionChoices choices;
+  choices.labels = Tensor::from(p.chosen.at("labels")[0], {1, 1, int64_t(p.q.size())});
   AttentionContext context;
-  context.replay = &replay;
+  context.choices = &choices;
   const auto attention = make_attention(concat(spec, "scale=", p.scale));
   return as_double((*attention)(Variable(tensor(p.q)), Variable(tensor(p.k)), unit, {}, context).value());
 }

@@ -35,11 +35,8 @@ struct Inputs {
   }
 };
 
-AttentionContext context_of(const Generator& generator, AttentionChoices* report = nullptr) {
-  AttentionContext context;
-  context.generator = &generator;
-  context.report = report;
-  return context;
+AttentionContext context_of(const Generator& generator, AttentionChoices* choices = nullptr) {
+  return {{.generator = &generator}, choices};
 }
 
 // Number `index` of several matrices [rows, columns] that are stored one after another.
@@ -71,8 +68,8 @@ BatchHeads weights_by_reference(const Trial& trial, Attention& attention, const 
     p.queries = length(in.mask.query_lengths, b, weights.N), p.keys = length(in.mask.key_lengths, b, weights.S);
     p.scale = attention.scale() != 0 ? attention.scale() : 1 / std::sqrt(double(D));
     p.visible = [&](int64_t i, int64_t j) { return may_attend(in.mask, b, h, i, j); };
-    for (const auto& [name, choice] : made.tensors)
-      if (choice.dtype() == DType::int32)
+    for (const auto& [name, choice] : {std::pair("labels", made.labels), {"buckets", made.buckets}})
+      if (choice.defined())
         p.chosen[name] =
             matrix_of(choice.to_vector<int32_t>(), head, choice.rank() == 4 ? choice.size(2) : 1, choice.size(-1));
     for (const auto& [name, parameter] : named_parameters(attention))
@@ -188,9 +185,8 @@ TEST_CASE("gradients of every attention variant", "[attention][grad]") {
         convert_to(*attention, DType::float64);
         INFO(trial.spec << (dropped ? " with dropout" : "") << (lengths ? " with lengths" : ""));
         AttentionChoices made;
-        in.run(*attention, context_of(generator, &made));
-        AttentionContext context = context_of(generator);
-        context.replay = &made;
+        AttentionContext context = context_of(generator, &made);
+        in.run(*attention, context);
         context.training = dropped;
         context.dropout = dropped ? 0.4 : 0;
         const auto checked = check_module_gradient(*attention, {in.q, in.k, in.v}, [&](const auto& x) {
@@ -210,9 +206,8 @@ TEST_CASE("dropout leaves the mean of every attention variant as it is", "[atten
     const auto attention = trial.make(2, 4);
     generator.set_step(0);
     AttentionChoices made;
-    const auto plain = as_double(in.run(*attention, context_of(generator, &made)).value());
-    AttentionContext context = context_of(generator);
-    context.replay = &made;
+    AttentionContext context = context_of(generator, &made);
+    const auto plain = as_double(in.run(*attention, context).value());
     context.dropout = 0.25;
     CHECK(difference(in.run(*attention, context).value(), plain) <= tolerance::float64);  // not in training
     context.training = true;
@@ -279,11 +274,9 @@ TEST_CASE("an attention variant that tells queries apart by content alone moves 
     Inputs other = in;
     other.q = reordered(in.q);
     if (attention->shares_keys()) other.v = reordered(in.v);
-    for (const auto& [name, choice] : made.tensors)
-      if (choice.dtype() == DType::int32 && choice.rank() == 3) moved.tensors[name] = reordered(choice);
-    AttentionContext context = context_of(generator);
-    context.replay = &moved;
-    CHECK(difference(other.run(*attention, context).value(), reordered(out)) <= tolerance::float64);
+    if (made.labels.defined()) moved.labels = reordered(made.labels);
+    const Tensor out_moved = other.run(*attention, context_of(generator, &moved)).value();
+    CHECK(difference(out_moved, reordered(out)) <= tolerance::float64);
   }
 }
 
@@ -358,9 +351,9 @@ TEST_CASE("padding changes an attention variant's results by rounding alone", "[
         CHECK(difference(slice(results[i], 1, 0, n).value(), expected[i]) <= tolerance::float64);
         CHECK(difference(slice(results[i], 1, n, all).value(), Tensor::zeros({B, all - n, H, D}, DType::float64)) == 0);
       }
-      for (const auto& [name, choice] : made.tensors)
-        if (choice.dtype() == DType::int32 && choice.size(-1) == n)
-          CHECK(same_bits(slice(padded_made[name], choice.rank() - 1, 0, n).value(), choice));
+      for (const auto& [choice, padded_choice] :
+           {std::pair(made.labels, padded_made.labels), {made.buckets, padded_made.buckets}})
+        if (choice.defined()) CHECK(same_bits(slice(padded_choice, choice.rank() - 1, 0, n).value(), choice));
     }
 }
 
@@ -391,7 +384,7 @@ TEST_CASE("more clusters than queries cost no memory", "[attention]") {
   AttentionChoices made;
   in.run(*make_attention("i-clustered-2000000000:topk=1000000"), context_of(generator, &made));
   CHECK(peak_without_scratch() - before < 100000);
-  CHECK(made["labels"].to_vector<int32_t>()[8] == 8);
+  CHECK(made.labels.to_vector<int32_t>()[8] == 8);
 }
 
 TEST_CASE("with shift=true the groups of odd layers begin half a group from those of even ones", "[attention]") {
@@ -400,9 +393,9 @@ TEST_CASE("with shift=true the groups of odd layers begin half a group from thos
     AttentionChoices made;
     AttentionContext context;  // nothing is drawn
     context.layer = layer;
-    context.report = &made;
+    context.choices = &made;
     in.run(*make_attention(spec), context);
-    return made["labels"].to_vector<int32_t>();
+    return made.labels.to_vector<int32_t>();
   };
   const std::vector<int32_t> even{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}, odd{0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 0, 0};
   CHECK(labels("position-3:shift=true", 1) == odd);

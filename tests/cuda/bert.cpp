@@ -12,7 +12,7 @@ using namespace cairn;
 TEST_CASE("a published BERT gives on CUDA what it gives on the CPU", "[gpu][variants]") {
   for (const char* spec : {"full", "i-clustered-5:topk=4"}) {
     INFO(spec);
-    std::vector<AttentionChoices> made(2), given(2);
+    std::vector<Observation> seen(2);
     const auto embeddings = [&](Device device, DType activations) {
       const NoGrad no_grad;
       const auto bert = read_bert(folder_of_build("CAIRN_SOURCE_DIR", CAIRN_SOURCE_DIR) + "/tests/golden/bert");
@@ -20,13 +20,8 @@ TEST_CASE("a published BERT gives on CUDA what it gives on the CPU", "[gpu][vari
       move_to(*bert, device);
       bert->activation_dtype = activations;
       for (size_t i = 0; i < 2; ++i) {
-        MultiHeadAttention& attention = bert->encoder.layers[i]->attention;
-        if (device == Device::cpu) {
-          attention.report = &made[i];
-        } else {
-          given[i] = made[i].to(device);
-          attention.replay = &given[i];
-        }
+        seen[i].choices = seen[i].choices.to(device);  // CUDA replays the CPU's
+        bert->encoder.layers[i]->attention.observation = &seen[i];
       }
       std::vector<int32_t> tokens(3 * 19);
       RandomStream random(5, 0, Purpose::test);

@@ -18,18 +18,14 @@ TEST_CASE("a decoder layer gives on CUDA what it gives on the CPU", "[gpu][varia
     options.feed_forward = 24;
     options.dropout = options.attention_dropout = 0.1;
     options.cross_attention = cross;
-    AttentionChoices made, given;
+    Observation seen;
     std::vector<std::vector<float>> results[2];
     for (const Device device : {Device::cpu, Device::cuda}) {
       Generator generator(4);
       DecoderLayer layer(options, generator);
       move_to(layer, device);
-      if (device == Device::cpu) {
-        layer.cross_attention.report = &made;
-      } else {
-        given = made.to(device);
-        layer.cross_attention.replay = &given;
-      }
+      seen.choices = seen.choices.to(device);  // CUDA replays the CPU's
+      layer.cross_attention.observation = &seen;
       RandomStream random(3, 0, Purpose::test);
       const auto input = [&](int64_t n) { return Variable(random_normal({2, n, 16}, random).to(device), true); };
       const auto lengths = [&](int32_t a, int32_t b) {

@@ -77,14 +77,15 @@ TEST_CASE("training on CUDA follows the CPU with every attention variant", "[gpu
     options.dropout = options.attention_dropout = 0.1;
     Training cpu(options, Device::cpu), cuda(options, Device::cuda);
     const size_t layers = cpu.model.encoder.layers.size();
-    std::vector<AttentionChoices> made(layers), replayed(layers);
+    std::vector<Observation> seen(layers), replayed(layers);
     for (size_t i = 0; i < layers; ++i) {
-      cpu.model.encoder.layers[i]->attention.report = &made[i];
-      cuda.model.encoder.layers[i]->attention.replay = &replayed[i];
+      cpu.model.encoder.layers[i]->attention.observation = &seen[i];
+      cuda.model.encoder.layers[i]->attention.observation = &replayed[i];
     }
     for (int64_t n = 0; n < compared_steps; ++n) {
+      for (Observation& layer : seen) layer.choices = {};
       const double expected = cpu.step(n);
-      for (size_t i = 0; i < layers; ++i) replayed[i] = made[i].to(Device::cuda);
+      for (size_t i = 0; i < layers; ++i) replayed[i].choices = seen[i].choices.to(Device::cuda);
       CHECK(std::abs(cuda.step(n) - expected) <= tolerance::losses * expected);
     }
   }

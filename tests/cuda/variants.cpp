@@ -45,18 +45,10 @@ Run run(const Trial& trial, Device device, int64_t N, int64_t S, bool lengths, d
   move_to(*attention, device);
   Generator generator(5);
   generator.set_first_example(3);
-  AttentionContext context;
-  context.generator = &generator;
-  context.training = dropout > 0;
-  context.dropout = dropout;
   Run result;
-  context.report = &result.made;
-  AttentionChoices given;
-  if (replayed) {
-    given = replayed->made.to(device);
-    context.replay = &given;
-  }
-  const Variable out = (*attention)(q, k, v, mask, context);
+  if (replayed) result.made = replayed->made.to(device);
+  const Variable out =
+      (*attention)(q, k, v, mask, {{.training = dropout > 0, .generator = &generator}, &result.made, dropout});
   backward(out, dout);
   result.results = {values(out.value()), values(q.grad()), values(k.grad()), values(v.grad())};
   for (const Variable& parameter : parameters(*attention)) result.results.push_back(values(parameter.grad()));
@@ -73,7 +65,7 @@ bool padding_is_zero(const std::vector<float>& result, int64_t n) {
 
 TEST_CASE("every attention variant gives on CUDA what it gives on the CPU", "[gpu][variants]") {
   for (const Trial& trial : trials(4, 5))
-    for (const int64_t N : {5, 9, 70})  // at least as many as clusters, because labels are replayed
+    for (const int64_t N : {5, 9, 70})
       for (const bool lengths : {false, true})
         for (const double dropout : {0.0, 0.3}) {
           if (sanitized && dropout == 0) continue;

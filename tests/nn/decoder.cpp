@@ -61,11 +61,9 @@ TEST_CASE("gradients of a whole decoder layer", "[nn][decoder][grad]") {
     convert_to(layer, DType::float64);
     const Tensor x = random_tensor({1, 4, 6}), memory = random_tensor({1, 5, 6}, DType::float64, 2);
     const Context context{.training = true, .generator = &generator};
-    AttentionChoices made;
-    layer.cross_attention.report = &made;
+    Observation made;  // later passes make the same choices
+    layer.cross_attention.observation = &made;
     layer(Variable(x), Variable(memory), {}, context);
-    layer.cross_attention.report = nullptr;
-    layer.cross_attention.replay = &made;
     const auto checked = check_module_gradient(
         layer, {x, memory}, [&](const std::vector<Variable>& in) { return layer(in[0], in[1], {}, context); });
     INFO(cross << (norm == Norm::post ? " post: " : " pre: ") << checked.where);

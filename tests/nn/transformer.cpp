@@ -81,10 +81,9 @@ TEST_CASE("gradients of a whole encoder layer", "[nn][grad]") {
       convert_to(layer, DType::float64);
       const Tensor x = random_tensor({1, 5, 6});
       const Context context{.training = true, .generator = &generator};
-      AttentionChoices made;
-      layer.attention.report = &made;
+      Observation made;  // later passes make the same choices
+      layer.attention.observation = &made;
       layer(Variable(x), {}, context);
-      layer.attention.report = nullptr, layer.attention.replay = &made;
 
       const auto checked =
           check_module_gradient(layer, {x}, [&](const std::vector<Variable>& in) { return layer(in[0], {}, context); });
