@@ -123,10 +123,10 @@ Variable mean_squared_error(const Variable& x, const Variable& target);
 // ---- attention: q [B, N, H, D], k [B, S, H, D], v [B, S, H, M] -> [B, N, H, M]
 // softmax(scale q k^T + mask) v, in tiles (ops/attention.cpp).
 Variable attention(const Variable& q, const Variable& k, const Variable& v, const AttentionOptions& options = {});
-// The mean of x [B, N, H, D] over each cluster: [B, C, H, D] (ops/segment_mean.cpp; equation 3).
-Variable segment_mean(const Variable& x, const Groups& groups);
+// The mean of x [B, N, H, D] over each cluster: [B, C, H, D] (ops/cluster_mean.cpp; equation 3).
+Variable cluster_mean(const Variable& x, const Groups& groups);
 // Each query gets its cluster's row of x [B, C, H, M]: [B, N, H, M] (equation 6).
-Variable segment_broadcast(const Variable& x, const Groups& groups);
+Variable cluster_broadcast(const Variable& x, const Groups& groups);
 
 // The `top` keys with the largest scores of each query, of equal ones the first: int32 [B, H, N, top], rising, then -1.
 // Without gradient (ops/centroid_topk.cpp). Error: top < 1.

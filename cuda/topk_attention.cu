@@ -40,7 +40,7 @@
 //   topk_key_gradient   sums up the parts of each key, in order. A warp has 8 keys and 128 columns (32 if rows do not
 //                       move four columns at a time). If a key has more than 32 parts, the 8 warps of the block share
 //                       them: each takes every eighth. Further blocks sum up dm; a warp takes a cluster.
-// segment_reduce computes drest. The other three kernels process as many (batch, head) pairs at a time as fit into 64
+// cluster_reduce computes drest. The other three kernels process as many (batch, head) pairs at a time as fit into 64
 // MB of workspace.
 //
 // Traffic: queries, outputs and their gradients once; for each task k rows of keys and values, mostly from the L2
@@ -53,8 +53,8 @@
 #include <bit>
 #include <cmath>
 
+#include "core/kernels/cluster_mean.h"
 #include "core/kernels/group.h"
-#include "core/kernels/segment_mean.h"
 #include "core/workspace.h"
 #include "cuda/topk_mma.cuh"
 
@@ -446,7 +446,7 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
       sum_up.template operator()<1>();
   }
   // [grad. 11] dB_j: the sum over the cluster
-  if (drest) segment_reduce<T>(stream, Segment::sum, {size.B, size.H, size.N, C}, size.M, groups, dout, drest);
+  if (drest) cluster_reduce<T>(stream, Reduce::sum, {size.B, size.H, size.N, C}, size.M, groups, dout, drest);
 }
 
 CAIRN_GPU_TYPES(topk_attention_forward)

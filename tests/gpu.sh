@@ -133,7 +133,7 @@ say "$(grep -E '^[0-9.]+ s: ' "$out/tests.log" | sort -rn | head -n 3 | sed 's/^
 tools=(memcheck racecheck synccheck initcheck)
 declare -A checked=([memcheck]='[parity][bfloat16]~[linear attention]~[lloyd]')
 for stem in attention chunk_attention centroid_topk topk_attention hamming_kmeans hash_codes hash_buckets group \
-  segment_mean segment_broadcast sum mean max argmax softmax layer_norm cross_entropy ctc_loss; do
+  cluster_mean cluster_broadcast sum mean max argmax softmax layer_norm cross_entropy ctc_loss; do
   checked[racecheck]+="[$stem][bfloat16],"
   checked[synccheck]+="[$stem][float32],"
   checked[initcheck]+="[$stem][float32],"

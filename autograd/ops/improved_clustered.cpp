@@ -9,7 +9,7 @@ ImprovedClusteredResult improved_clustered(const Variable& q, const Variable& k,
                                            const Groups& groups, int64_t top, const AttentionOptions& options,
                                            const AttentionOptions& rest_options, bool mass_gradient,
                                            const Tensor& given) {
-  const Tensor c = segment_mean(q.value(), groups).value();                                           // (3)
+  const Tensor c = cluster_mean(q.value(), groups).value();                                           // (3)
   const CentroidTopK split = centroid_topk(c, k.value(), v.value(), top, true, rest_options, given);  // (4) (9)
   const Tensor out = topk_attention(q.value(), k.value(), v.value(), groups, split.topk, split.mass, split.rest,
                                     options);  // (10) (11)
@@ -23,7 +23,7 @@ ImprovedClusteredResult improved_clustered(const Variable& q, const Variable& k,
                if (!mass_gradient) d.dmass = Tensor::zeros(d.dmass.shape(), d.dmass.dtype(), d.dmass.device());
                const Tensor dc = centroid_topk_backward(
                    c(), k(), v(), rest_options(), {topk(), logsumexp, mass(), rest()}, d.dmass, d.drest, d.dk, d.dv);
-               segment_mean_backward(dc, groups, d.dq);
+               cluster_mean_backward(dc, groups, d.dq);
                return {d.dq, d.dk, d.dv};
              });
   return {result, split.topk, split.mass};

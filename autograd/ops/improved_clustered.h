@@ -5,9 +5,9 @@
 
 namespace cairn {
 
-// ---- means of clusters (segment_mean.cpp, equation 3)
-// Adds the gradient of segment_mean(x, groups) to dx, in place.
-void segment_mean_backward(const Tensor& dmean, const Groups& groups, Tensor& dx);
+// ---- means of clusters (cluster_mean.cpp, equation 3)
+// Adds the gradient of cluster_mean(x, groups) to dx, in place.
+void cluster_mean_backward(const Tensor& dmean, const Groups& groups, Tensor& dx);
 
 // ---- attention of centroids, split into their top keys and the rest (centroid_topk.cpp, equations 4 and 9)
 struct CentroidTopK {

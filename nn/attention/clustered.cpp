@@ -12,9 +12,9 @@ struct Clustered : Attention {
                       const AttentionContext& context) const override {
     lengths_only(mask, "the queries of a cluster share one row of attention");
     const Groups groups = (*group_queries)(q.value(), k.value(), mask, context);                    // section 3.2.2
-    const Variable centroids = segment_mean(q, groups);                                             // Q^c, equation 3
+    const Variable centroids = cluster_mean(q, groups);                                             // Q^c, equation 3
     const Variable values = attention(centroids, k, v, options(mask.key_lengths_only(), context));  // equations 4 and 5
-    return segment_broadcast(values, groups);                                                       // equation 6
+    return cluster_broadcast(values, groups);                                                       // equation 6
   }
   double flops(const AttentionWork& work) const override {
     return group_queries->flops(work) + work.attend(double(clusters()));

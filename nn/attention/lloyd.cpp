@@ -48,7 +48,7 @@ Tensor lloyd(const Tensor& q, const Tensor& lengths, Tensor labels, int64_t clus
   const Tensor none = Tensor::full({}, -1, DType::int32, q.device());
   for (int step = 0; step < steps; ++step) {
     const Groups groups = group(labels, clusters);
-    const Variable means = heads_first(segment_mean(wide, groups));
+    const Variable means = heads_first(cluster_mean(wide, groups));
     labels = argmax(matmul(with_ones, rows_of(means, metric, groups), false, true).value());
     if (lengths.defined()) labels = where(inside, labels, none).value();
   }

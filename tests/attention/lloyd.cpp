@@ -72,7 +72,7 @@ Tensor seen_by_keys(const Problem& p, const Tensor& q, const Tensor& k) {
 }
 
 Rows4 means_of(const Tensor& x, const Tensor& labels, int64_t clusters) {
-  const auto means = reference_segment_mean(x, group(labels, clusters));
+  const auto means = reference_cluster_mean(x, group(labels, clusters));
   return Rows4(from_doubles(means, x.shape().with(1, clusters)));
 }
 

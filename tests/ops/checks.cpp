@@ -32,7 +32,7 @@ TEST_CASE("groups are made by group() alone and not changed afterwards", "[check
   const Tensor topk = Tensor::zeros({1, 2, 4, 1}, DType::int32), centroids = random_tensor({1, 4, 2, 4});
   const Tensor mass = random_tensor({1, 2, 4}), rest = random_tensor({1, 4, 2, 3});
   const std::vector<std::function<void(const Groups&)>> operations = {
-      [&](const Groups& g) { segment_mean(x.q, g); }, [&](const Groups& g) { segment_broadcast(centroids, g); },
+      [&](const Groups& g) { cluster_mean(x.q, g); }, [&](const Groups& g) { cluster_broadcast(centroids, g); },
       [&](const Groups& g) { topk_attention(x.q, x.k, x.v, g, topk, mass, rest, {}); },
       [&](const Groups& g) { topk_attention_backward(x.q, x.k, x.v, g, topk, mass, {}, x.dout); },
       [&](const Groups& g) { chunk_attention(x.q, x.k, x.v, g, {}); }};

@@ -127,7 +127,7 @@ struct Rows4 {
 };
 
 // The mean of x [B, N, H, D] over each cluster.
-inline std::vector<double> reference_segment_mean(const Tensor& x, const Groups& groups) {
+inline std::vector<double> reference_cluster_mean(const Tensor& x, const Groups& groups) {
   const int64_t B = x.size(0), N = x.size(1), H = x.size(2), C = groups.clusters();
   const Rows4 from(x);
   Rows4 result(Tensor::zeros(x.shape().with(1, C), DType::float64));

@@ -107,7 +107,7 @@ TEST_CASE("a query of no cluster gets exact zeros, and so does its gradient", "[
 TEST_CASE("a cluster without top keys leaves its queries the rest alone", "[topk_attention]") {
   TopCase test({1, 1, 6, 4, 3, 2}, 2, 3, DType::float32);
   std::fill_n(test.topk.mutable_data<int32_t>(), 6, -1);
-  CHECK(same_bits(test.run(), segment_broadcast(test.rest, test.groups).value()));
+  CHECK(same_bits(test.run(), cluster_broadcast(test.rest, test.groups).value()));
 }
 
 TEST_CASE("NaN and infinity stay within their batch element and head in topk_attention", "[topk_attention]") {
@@ -357,7 +357,7 @@ OPERATION("improved_clustered") {
     };
     test.reference = [=](const Tensors& t) {
       const Groups groups = group(t[3], c.C);
-      const Tensor means = from_doubles(reference_segment_mean(t[0], groups), t[0].shape().with(1, c.C));
+      const Tensor means = from_doubles(reference_cluster_mean(t[0], groups), t[0].shape().with(1, c.C));
       const CentroidTopK split =
           centroid_topk(means, t[1], t[2], c.k, true,
                         {{.key_lengths = t[4]}, test_dropout(c.dropout, Purpose::attention_rest_dropout)}, given);

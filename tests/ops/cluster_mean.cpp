@@ -29,16 +29,16 @@ std::string size_name(const Grouped& size, int64_t D) { return concat(grouped_la
 
 }  // namespace
 
-OPERATION("segment_mean") {
+OPERATION("cluster_mean") {
   const auto add = [&](const Grouped& size, int64_t D, const Tensor& labels, const std::string& name) {
     Case& test = op.add(name, {normal({size.B, size.N, size.H, D}), labels});
     test.forward = [C = size.C](const Variables& t) {
       const Groups groups = group(t[1].value(), C);
-      return Variables{segment_mean(t[0], groups)};
+      return Variables{cluster_mean(t[0], groups)};
     };
     test.reference = [C = size.C](const Tensors& t) {
       const Groups groups = group(t[1], C);
-      return Tensors{from_doubles(reference_segment_mean(t[0], groups), t[0].shape().with(1, C))};
+      return Tensors{from_doubles(reference_cluster_mean(t[0], groups), t[0].shape().with(1, C))};
     };
   };
   op.backward_reads = {1};
@@ -47,7 +47,7 @@ OPERATION("segment_mean") {
     add({1, 1, 4099, 2}, D, Tensor::zeros({1, 1, 4099}, DType::int32), concat("of thousands, D = ", D));
 }
 
-OPERATION("segment_broadcast") {
+OPERATION("cluster_broadcast") {
   op.backward_reads = {1};
   for (const auto& [size, D] : every_size()) {
     Case& test = op.add(size_name(size, D), {normal({size.B, size.C, size.H, D}), labels_in(size)});
@@ -55,8 +55,8 @@ OPERATION("segment_broadcast") {
       const Groups groups = group(t[1].value(), size.C);
       const Tensor& x = t[0].value();
       Tensor sum = Tensor::full({size.B, size.N, size.H, D}, 1, x.dtype(), x.device());
-      segment_mean_backward(x, groups, sum);
-      return Variables{segment_broadcast(t[0], groups), sum};
+      cluster_mean_backward(x, groups, sum);
+      return Variables{cluster_broadcast(t[0], groups), sum};
     };
     test.reference = [size = size, D = D](const Tensors& t) {
       const Rows4 rows(t[0]);
@@ -80,28 +80,28 @@ OPERATION("segment_broadcast") {
   }
 }
 
-TEST_CASE("segment operations refuse what they cannot compute", "[segment_mean]") {
+TEST_CASE("operations on clusters refuse what they cannot compute", "[cluster_mean]") {
   const struct {
     Tensor x, centroids;
     Groups groups;
   } c{Tensor({2, 7, 3, 4}), Tensor({2, 5, 3, 4}), group(Tensor::zeros({2, 3, 7}, DType::int32), 5)};
   Tensor sum = c.centroids;
-  CHECK_ERROR(segment_mean(Tensor(), c.groups), "segment_mean: x was never given a value");
-  CHECK_ERROR(segment_mean(c.x.cast(DType::int32), c.groups), "segment_mean: x must be floating");
-  CHECK_ERROR(segment_mean(c.x.reshape({2, 7, 12}), c.groups),
-              "segment_mean: expected x of shape [B, N, H, D], got [2, 7, 12]");
-  CHECK_ERROR(segment_mean(c.x.reshape({7, 2, 3, 4}), c.groups),
-              "segment_mean: expected labels of shape [7, 3, 2], got [2, 3, 7]");
-  CHECK_ERROR(segment_mean(c.x, {}), "segment_mean: labels was never given a value");
-  CHECK_ERROR(segment_broadcast(c.centroids, {}), "segment_broadcast: labels was never given a value");
-  CHECK_ERROR(segment_broadcast(c.x, c.groups),
-              "segment_broadcast: expected x of shape [2, 5, 3, 4], got [2, 7, 3, 4]");
-  CHECK_ERROR(segment_broadcast(c.centroids.reshape({2, 15, 4}), c.groups),
-              "segment_broadcast: expected x of shape [B, C, H, D], got [2, 15, 4]");
-  CHECK_ERROR(segment_mean_backward(c.centroids, c.groups, sum),
-              "segment_mean: expected the sum of shape [2, 7, 3, 4], got [2, 5, 3, 4]");
+  CHECK_ERROR(cluster_mean(Tensor(), c.groups), "cluster_mean: x was never given a value");
+  CHECK_ERROR(cluster_mean(c.x.cast(DType::int32), c.groups), "cluster_mean: x must be floating");
+  CHECK_ERROR(cluster_mean(c.x.reshape({2, 7, 12}), c.groups),
+              "cluster_mean: expected x of shape [B, N, H, D], got [2, 7, 12]");
+  CHECK_ERROR(cluster_mean(c.x.reshape({7, 2, 3, 4}), c.groups),
+              "cluster_mean: expected labels of shape [7, 3, 2], got [2, 3, 7]");
+  CHECK_ERROR(cluster_mean(c.x, {}), "cluster_mean: labels was never given a value");
+  CHECK_ERROR(cluster_broadcast(c.centroids, {}), "cluster_broadcast: labels was never given a value");
+  CHECK_ERROR(cluster_broadcast(c.x, c.groups),
+              "cluster_broadcast: expected x of shape [2, 5, 3, 4], got [2, 7, 3, 4]");
+  CHECK_ERROR(cluster_broadcast(c.centroids.reshape({2, 15, 4}), c.groups),
+              "cluster_broadcast: expected x of shape [B, C, H, D], got [2, 15, 4]");
+  CHECK_ERROR(cluster_mean_backward(c.centroids, c.groups, sum),
+              "cluster_mean: expected the sum of shape [2, 7, 3, 4], got [2, 5, 3, 4]");
   const Groups here = group(Tensor({0, 2, 3}, DType::int32), 4);
-  CHECK_ERROR(segment_mean(elsewhere({0, 3, 2, 5}), here), "segment_mean: labels is on cpu, expected cuda");
-  CHECK_ERROR(segment_broadcast(elsewhere({0, 4, 2, 5}), here), "segment_broadcast: labels is on cpu, x on cuda");
+  CHECK_ERROR(cluster_mean(elsewhere({0, 3, 2, 5}), here), "cluster_mean: labels is on cpu, expected cuda");
+  CHECK_ERROR(cluster_broadcast(elsewhere({0, 4, 2, 5}), here), "cluster_broadcast: labels is on cpu, x on cuda");
   CHECK_NEEDS_CUDA(group(elsewhere({0, 2, 3}, DType::int32), 4), "group");
 }

@@ -1,4 +1,4 @@
-#include "core/kernels/segment_mean.h"
+#include "core/kernels/cluster_mean.h"
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace cairn::cpu {
 
 // [eq. 3] [grad. 6]
 template <class T>
-void segment_reduce(Stream, Segment kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
+void cluster_reduce(Stream, Reduce kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
                     HeadView<T> out) {
   const int64_t H = size.H, N = size.N, C = size.C;
   parallel_for(size.B * H * C, 8, [=](int64_t begin, int64_t end) {
@@ -21,14 +21,14 @@ void segment_reduce(Stream, Segment kind, GroupSize size, int64_t D, GroupView g
       std::fill_n(sum, D, T(0));
       for (int32_t member = offset[0]; member < offset[1]; ++member)
         add_scaled(sum, D, T(1), x.at(b, groups.permutation[batch_head * N + member], h));
-      if (kind == Segment::mean && count > 0) scale(sum, D, 1 / T(count));
+      if (kind == Reduce::mean && count > 0) scale(sum, D, 1 / T(count));
     }
   });
 }
 
 // [eq. 6] [grad. 3]
 template <class T>
-void segment_broadcast(Stream, Segment kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
+void cluster_broadcast(Stream, Reduce kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
                        HeadView<T> out, bool add) {
   const int64_t H = size.H, N = size.N, C = size.C;
   parallel_for(size.B * H * N, 64, [=](int64_t begin, int64_t end) {
@@ -39,13 +39,13 @@ void segment_broadcast(Stream, Segment kind, GroupSize size, int64_t D, GroupVie
       std::fill_n(share, D, T(0));
       if (c < 0 || c >= C) continue;
       const int32_t* offset = groups.offsets + batch_head * (C + 1) + c;
-      add_scaled(share, D, kind == Segment::mean ? 1 / T(offset[1] - offset[0]) : T(1), x.at(b, c, h));
+      add_scaled(share, D, kind == Reduce::mean ? 1 / T(offset[1] - offset[0]) : T(1), x.at(b, c, h));
       if (add) add_scaled(sum, D, T(1), share);
     }
   });
 }
 
-CAIRN_CPU_TYPES(segment_reduce)
-CAIRN_CPU_TYPES(segment_broadcast)
+CAIRN_CPU_TYPES(cluster_reduce)
+CAIRN_CPU_TYPES(cluster_broadcast)
 
 }  // namespace cairn::cpu

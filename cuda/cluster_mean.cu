@@ -15,7 +15,7 @@
 // Traffic, e bytes an element: reduce e B H D (N + C) + 4 B H N, the floor. broadcast: e B H N D written, the floor
 // (and as much read, if it adds), and as much read from the L2 cache, where the clusters' rows stay. Bound by memory; a
 // single cluster of all N queries is bound by the loads that one multiprocessor can have in flight.
-#include "core/kernels/segment_mean.h"
+#include "core/kernels/cluster_mean.h"
 
 #include <algorithm>
 #include <bit>
@@ -30,7 +30,7 @@ constexpr int64_t min_threads = 64, max_threads = 256;
 constexpr int broadcast_threads = 256;
 
 struct SegmentProblem {
-  Segment kind;
+  Reduce kind;
   GroupSize size;
   int64_t packs;  // in a row
   GroupView groups;
@@ -42,7 +42,7 @@ struct SegmentProblem {
   }
   // The factor of a cluster's rows.
   __device__ float factor(int32_t members) const {
-    return kind == Segment::mean && members > 0 ? 1 / float(members) : 1.0f;
+    return kind == Reduce::mean && members > 0 ? 1 / float(members) : 1.0f;
   }
 };
 
@@ -126,7 +126,7 @@ void broadcast(Stream stream, SegmentProblem p, HeadView<const T> x, HeadView<T>
 }  // namespace
 
 template <class T>
-void segment_reduce(Stream stream, Segment kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
+void cluster_reduce(Stream stream, Reduce kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
                     HeadView<T> out) {
   if (size.B * size.H * size.C * D == 0) return;
   constexpr int width = 16 / sizeof(T);
@@ -137,7 +137,7 @@ void segment_reduce(Stream stream, Segment kind, GroupSize size, int64_t D, Grou
 }
 
 template <class T>
-void segment_broadcast(Stream stream, Segment kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
+void cluster_broadcast(Stream stream, Reduce kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
                        HeadView<T> out, bool add) {
   if (size.B * size.H * size.N * D == 0) return;
   constexpr int width = 16 / sizeof(T);
@@ -147,7 +147,7 @@ void segment_broadcast(Stream stream, Segment kind, GroupSize size, int64_t D, G
     broadcast<1>(stream, {kind, size, D, groups, add}, x, out);
 }
 
-CAIRN_GPU_TYPES(segment_reduce)
-CAIRN_GPU_TYPES(segment_broadcast)
+CAIRN_GPU_TYPES(cluster_reduce)
+CAIRN_GPU_TYPES(cluster_broadcast)
 
 }  // namespace cairn::gpu

@@ -1,4 +1,4 @@
-#include "core/kernels/segment_mean.h"
+#include "core/kernels/cluster_mean.h"
 
 #include "autograd/ops/improved_clustered.h"
 #include "core/ops/attention_checks.h"
@@ -6,19 +6,19 @@
 namespace cairn {
 
 // Sum or mean of x [B, N, H, D] over each cluster: [B, C, H, D].
-static Tensor reduce(const char* operation, Segment kind, const Tensor& x, const Groups& groups) {
+static Tensor reduce(const char* operation, Reduce kind, const Tensor& x, const Groups& groups) {
   const Sizes s = expect(operation, {{"x", x, "B N H D"}});
   groups.check(operation, {s['B'], s['H'], s['N']}, x.device());
   Tensor y(x.shape().with(1, groups.clusters()), x.dtype(), x.device());
   CAIRN_RUN(
       operation, x,
-      segment_reduce<T>(stream, kind, group_size(groups), s['D'], view(groups), head_view<T>(x), head_view<T>(y)));
+      cluster_reduce<T>(stream, kind, group_size(groups), s['D'], view(groups), head_view<T>(x), head_view<T>(y)));
   return y;
 }
 
 // Each query gets its cluster's row of x [B, C, H, D], with `mean` divided by the cluster's size: [B, N, H, D]. If y is
 // defined, adds to it in place.
-static Tensor broadcast(const char* operation, Segment kind, const Tensor& x, const Groups& groups, Tensor y = {}) {
+static Tensor broadcast(const char* operation, Reduce kind, const Tensor& x, const Groups& groups, Tensor y = {}) {
   const Sizes s = expect(operation, {{"x", x, "B C H D"},
                                      of_type(DType::int32, "labels", groups.labels(), "B H N"),
                                      optional({"the sum", y, "B N H D"})});
@@ -28,26 +28,26 @@ static Tensor broadcast(const char* operation, Segment kind, const Tensor& x, co
   const bool add = y.defined();
   if (!add) y = Tensor(x.shape().with(1, s['N']), x.dtype(), x.device());
   CAIRN_RUN(operation, x,
-            segment_broadcast<T>(stream, kind, group_size(groups), s['D'], view(groups), head_view<T>(x),
+            cluster_broadcast<T>(stream, kind, group_size(groups), s['D'], view(groups), head_view<T>(x),
                                  head_view<T>(y), add));
   return y;
 }
 
 // Equation 3:  Q^c_j = mean of Q_i over cluster j;  dQ_i = dQ^c_j / count_j.
-Variable segment_mean(const Variable& x, const Groups& groups) {
+Variable cluster_mean(const Variable& x, const Groups& groups) {
   return record(
-      "segment_mean", reduce("segment_mean", Segment::mean, x.value(), groups), {x},
-      [groups](const Tensor& g) -> Gradients { return {broadcast("segment_mean", Segment::mean, g, groups)}; });
+      "cluster_mean", reduce("cluster_mean", Reduce::mean, x.value(), groups), {x},
+      [groups](const Tensor& g) -> Gradients { return {broadcast("cluster_mean", Reduce::mean, g, groups)}; });
 }
-void segment_mean_backward(const Tensor& dmean, const Groups& groups, Tensor& dx) {
-  broadcast("segment_mean", Segment::mean, dmean, groups, dx);
+void cluster_mean_backward(const Tensor& dmean, const Groups& groups, Tensor& dx) {
+  broadcast("cluster_mean", Reduce::mean, dmean, groups, dx);
 }
 
 // Equation 6:  V_i = V^c_j for every member i of cluster j;  dV^c_j = sum of dV_i.
-Variable segment_broadcast(const Variable& x, const Groups& groups) {
+Variable cluster_broadcast(const Variable& x, const Groups& groups) {
   return record(
-      "segment_broadcast", broadcast("segment_broadcast", Segment::sum, x.value(), groups), {x},
-      [groups](const Tensor& g) -> Gradients { return {reduce("segment_broadcast", Segment::sum, g, groups)}; });
+      "cluster_broadcast", broadcast("cluster_broadcast", Reduce::sum, x.value(), groups), {x},
+      [groups](const Tensor& g) -> Gradients { return {reduce("cluster_broadcast", Reduce::sum, g, groups)}; });
 }
 
 }  // namespace cairn
