@@ -124,15 +124,15 @@ Variable mean_squared_error(const Variable& x, const Variable& target);
 // softmax(scale q k^T + mask) v, in tiles (ops/attention.cpp).
 Variable attention(const Variable& q, const Variable& k, const Variable& v, const AttentionOptions& options = {});
 // The mean of x [B, N, H, D] over each cluster: [B, C, H, D] (ops/cluster_mean.cpp; equation 3).
-Variable cluster_mean(const Variable& x, const Groups& groups);
+Variable cluster_mean(const Variable& x, const Clusters& clusters);
 // Each query gets its cluster's row of x [B, C, H, M]: [B, N, H, M] (equation 6).
-Variable cluster_broadcast(const Variable& x, const Groups& groups);
+Variable cluster_broadcast(const Variable& x, const Clusters& clusters);
 
 // The `top` keys with the largest scores of each query, of equal ones the first: int32 [B, H, N, top], rising, then -1.
 // Without gradient (ops/centroid_topk.cpp). Error: top < 1.
 Tensor top_keys(const Tensor& q, const Tensor& k, int64_t top, const AttentionOptions& options = {});
 // Attention of each query to its cluster's row of topk, int32 [B, H, C, top] (ops/topk_attention.cpp).
-Variable topk_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
+Variable topk_attention(const Variable& q, const Variable& k, const Variable& v, const Clusters& clusters,
                         const Tensor& topk, const AttentionOptions& options = {});
 // Equations 3, 4 and 9 to 11 (ops/improved_clustered.cpp): each query attends by itself to the top keys of its
 // cluster's centroid, times the mass that the centroid gives them, plus the rest of the centroid's attention.
@@ -143,16 +143,16 @@ struct ImprovedClusteredResult {
   Tensor topk, mass;  // int32 [B, H, C, top], [B, H, C]
 };
 ImprovedClusteredResult improved_clustered(const Variable& q, const Variable& k, const Variable& v,
-                                           const Groups& groups, int64_t top, const AttentionOptions& options = {},
+                                           const Clusters& clusters, int64_t top, const AttentionOptions& options = {},
                                            const AttentionOptions& rest_options = {}, bool mass_gradient = true,
                                            const Tensor& given = {});
 
 // ---- lsh: attention in buckets, with the queries as keys
 // Attention within chunks of positions sorted by bucket, over the keys of all rounds (ops/chunk_attention.cpp). The
-// groups are those of the buckets, as partitions of [B, H * rounds, N]. A key counts once for each round in which a
-// query sees it; a query that sees no other key gets its own value. Dropout is by key: for all queries of a head at
-// once. Errors: the numbers of keys and queries differ; the groups have another shape; chunk < 1.
-Variable chunk_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
-                         const BucketOptions& buckets, const AttentionOptions& options = {});
+// buckets are partitions of [B, H * rounds, N]. A key counts once for each round in which a query sees it; a query that
+// sees no other key gets its own value. Dropout is by key: for all queries of a head at once. Errors: the numbers of
+// keys and queries differ; the buckets have another shape; chunk < 1.
+Variable chunk_attention(const Variable& q, const Variable& k, const Variable& v, const Clusters& buckets,
+                         const BucketOptions& bucket_options, const AttentionOptions& options = {});
 
 }  // namespace cairn

@@ -1,9 +1,9 @@
 #pragma once
 // Tensor operations of the attention family. Shapes: q [B, N, H, D], k [B, S, H, D], v [B, S, H, M]; a single-headed or
-// projected tensor [B, N, H * D] is the same memory. Labels, groups and top keys carry no gradient.
+// projected tensor [B, N, H * D] is the same memory. Labels, clusters and top keys carry no gradient.
 #include "core/kernels/attention.h"
 #include "core/kernels/chunk_attention.h"
-#include "core/kernels/group.h"
+#include "core/kernels/clusters.h"
 #include "core/kernels/hash_codes.h"
 #include "core/ops.h"
 
@@ -40,35 +40,35 @@ Tensor hash_codes(const Tensor& q, const Tensor& planes);
 Tensor hamming_kmeans(const Tensor& codes, const Tensor& lengths, int64_t clusters, int iterations, Draw draw);
 
 // A partition of queries into clusters. The members of cluster c are permutation[offsets[c]] up to
-// permutation[offsets[c + 1]], in rising order. Only group() makes one, so its tensors fit together, and kernels read
-// them unchecked.
-class Groups {
+// permutation[offsets[c + 1]], in rising order. Only clusters_of() makes one, so its tensors fit together, and kernels
+// read them unchecked. The buckets of lsh are such a partition too.
+class Clusters {
  public:
-  Groups() = default;  // no partition; every operation rejects it
+  Clusters() = default;  // no partition; every operation rejects it
 
   const Tensor& labels() const { return labels_; }            // int32 [B, H, N]; outside [0, C): no cluster
   const Tensor& permutation() const { return permutation_; }  // int32 [B, H, N]
   const Tensor& offsets() const { return offsets_; }          // int32 [B, H, C + 1]
-  int64_t clusters() const { return clusters_; }              // C
+  int64_t count() const { return count_; }                    // C
 
   // Error: not a partition of `shape` = [B, H, N] on this device, or one of its tensors has changed.
   void check(const char* operation, const Shape& shape, Device device) const;
 
  private:
-  friend Groups group(const Tensor& labels, int64_t clusters);
+  friend Clusters clusters_of(const Tensor& labels, int64_t count);
   uint64_t version() const { return labels_.version() + permutation_.version() + offsets_.version(); }
 
   Tensor labels_, permutation_, offsets_;
-  int64_t clusters_ = 0;
+  int64_t count_ = 0;
   uint64_t version_ = 0;  // version() when it was made; versions only rise, and so does their sum
 };
-// Error: clusters outside 0..2^31 - 1. Labels outside [0, clusters) count as -1.
-Groups group(const Tensor& labels, int64_t clusters);
+// Sorts labels, int32 [B, H, N], into clusters. Labels outside [0, count) count as -1. Error: a count outside
+// 0..2^31 - 1.
+Clusters clusters_of(const Tensor& labels, int64_t count);
 
-// ---- other groups of queries
-// Labels of groups of consecutive queries, int32 `shape` = [B, H, N]: floor(i C / n) for query i of n valid ones, -1
-// beyond the lengths (undefined: all N are valid). `shift` moves the borders by half a group. If C >= n, each query is
-// a group. Error: clusters < 1.
+// Labels of clusters of consecutive queries, int32 `shape` = [B, H, N]: floor(i C / n) for query i of n valid ones, -1
+// beyond the lengths (undefined: all N are valid). `shift` moves the borders by half a cluster. If C >= n, each query
+// is a cluster. Error: clusters < 1.
 Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t clusters, bool shift, Device device);
 // bool [B, n]: is position j within the length of batch element b?
 Tensor within(const Tensor& lengths, int64_t n);

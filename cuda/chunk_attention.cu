@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(threads) find_rows(ChunkSlots c, int32_t* rows
   if (i >= c.before() + c.slots) return;
   const int64_t slot = c.first - c.before() + i;
   const auto [from, to] = c.places(slot);
-  rows[place] = from + j < to ? c.row(slot, c.groups.permutation[from + j]) : -1;
+  rows[place] = from + j < to ? c.row(slot, c.buckets.permutation[from + j]) : -1;
   if (j == 0) queries[i] = c.has_queries(slot) ? int32_t(to - from) : 0;
 }
 
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(threads) mask_pairs(ChunkSlots c, Mask mask, b
   const int64_t queries = c.queries[c.before() + slot];
   if (queries == 0) return;
   const int64_t batch_head = c.batch_head(c.first + slot), b = batch_head / c.H, h = batch_head % c.H;
-  const int32_t* const labels = c.groups.labels + c.group_row(c.first + slot) * c.N;
+  const int32_t* const labels = c.buckets.labels + c.bucket_row(c.first + slot) * c.N;
   const auto label_of = [=](int32_t i) { return c.bucket_mask ? labels[i] : 0; };
   const int64_t first = blockIdx.x % tiles * mask_keys;
   if (threadIdx.x < mask_keys) {

@@ -31,9 +31,9 @@ constexpr int broadcast_threads = 256;
 
 struct SegmentProblem {
   Reduce kind;
-  GroupSize size;
+  ClusterSizes size;
   int64_t packs;  // in a row
-  GroupView groups;
+  ClusterView groups;
   bool add = false;  // broadcast_rows: whether to add to out
 
   // Where cluster c of a (batch element, head) begins in the permutation; the next offset is its end.
@@ -126,7 +126,7 @@ void broadcast(Stream stream, SegmentProblem p, HeadView<const T> x, HeadView<T>
 }  // namespace
 
 template <class T>
-void cluster_reduce(Stream stream, Reduce kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
+void cluster_reduce(Stream stream, Reduce kind, ClusterSizes size, int64_t D, ClusterView groups, HeadView<const T> x,
                     HeadView<T> out) {
   if (size.B * size.H * size.C * D == 0) return;
   constexpr int width = 16 / sizeof(T);
@@ -137,8 +137,8 @@ void cluster_reduce(Stream stream, Reduce kind, GroupSize size, int64_t D, Group
 }
 
 template <class T>
-void cluster_broadcast(Stream stream, Reduce kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
-                       HeadView<T> out, bool add) {
+void cluster_broadcast(Stream stream, Reduce kind, ClusterSizes size, int64_t D, ClusterView groups,
+                       HeadView<const T> x, HeadView<T> out, bool add) {
   if (size.B * size.H * size.N * D == 0) return;
   constexpr int width = 16 / sizeof(T);
   if (D % width == 0 && holds_packs<width>(x) && holds_packs<width>(out))

@@ -6,7 +6,7 @@
 //
 // Launch.
 //   gather       a warp takes a row of up to 1024 elements, a block of 256 threads a longer one, as in softmax.cu
-//   scatter_add  group.cu sorts the rows by index. Then a warp takes the rows with one index and 128 columns, four a
+//   scatter_add  clusters.cu sorts the rows by index. Then a warp takes the rows with one index and 128 columns, four a
 //                lane. It adds the rows one after another: no atomics, so each sum has one order. A row of the table
 //                that no index names is not touched.
 //   pick         a thread takes an element of y
@@ -18,7 +18,7 @@
 
 #include <algorithm>
 
-#include "core/kernels/group.h"
+#include "core/kernels/clusters.h"
 #include "core/workspace.h"
 #include "cuda/common.cuh"
 
@@ -108,7 +108,7 @@ void scatter_add_rows(Stream stream, RowSelection size, const T* x, const int32_
   Workspace workspace(Device::cuda);
   int32_t* const order = workspace.take<int32_t>(size.rows);
   int32_t* const offsets = workspace.take<int32_t>(size.table + 1);
-  group(stream, {1, 1, size.rows, size.table}, index, order, offsets);
+  sort_by_label(stream, {1, 1, size.rows, size.table}, index, order, offsets);
   const int64_t tiles = ceil_div(size.cols, columns_a_warp);
   launch(add_segments<T>, over_rows<32>(stream, size.rows * tiles), size, tiles, x, index, order, offsets, table);
 }

@@ -36,7 +36,7 @@
 //                       dV_top
 // A part is what one task adds to dK_top and dV_top of one key, a row of D + M floats in the workspace. Both versions
 // of member_gradient write the parts of their task and the key of each part. Then, after either version:
-//   group               sorts the parts by key (cuda/group.cu)
+//   sort_by_label       sorts the parts by key (cuda/clusters.cu)
 //   topk_key_gradient   sums up the parts of each key, in order. A warp has 8 keys and 128 columns (32 if rows do not
 //                       move four columns at a time). If a key has more than 32 parts, the 8 warps of the block share
 //                       them: each takes every eighth. Further blocks sum up dm; a warp takes a cluster.
@@ -54,7 +54,7 @@
 #include <cmath>
 
 #include "core/kernels/cluster_mean.h"
-#include "core/kernels/group.h"
+#include "core/kernels/clusters.h"
 #include "core/workspace.h"
 #include "cuda/topk_mma.cuh"
 
@@ -372,7 +372,7 @@ int task_bits(const AttentionSize& size, int64_t C, int64_t k) {
 }
 
 template <class T>
-TopKProblem<T> problem(const AttentionOperands<T>& in, int64_t C, int64_t k, const GroupView& groups,
+TopKProblem<T> problem(const AttentionOperands<T>& in, int64_t C, int64_t k, const ClusterView& groups,
                        const int32_t* topk, const T* mass) {
   const AttentionSize& size = in.size;
   check(C < max_count && k < max_count && (size.N / task_tile + C + 1) * k < max_count,
@@ -384,7 +384,7 @@ TopKProblem<T> problem(const AttentionOperands<T>& in, int64_t C, int64_t k, con
 }  // namespace
 
 template <class T>
-void topk_attention_forward(Stream stream, const AttentionOperands<T>& in, int64_t C, int64_t k, GroupView groups,
+void topk_attention_forward(Stream stream, const AttentionOperands<T>& in, int64_t C, int64_t k, ClusterView groups,
                             const int32_t* topk, const T* mass, HeadView<const T> rest, HeadView<T> out) {
   const AttentionSize& size = in.size;
   if (size.B * size.H * size.N * size.M == 0) return;
@@ -404,7 +404,7 @@ void topk_attention_forward(Stream stream, const AttentionOperands<T>& in, int64
 }
 
 template <class T>
-void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int64_t C, int64_t k, GroupView groups,
+void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int64_t C, int64_t k, ClusterView groups,
                              const int32_t* topk, const T* mass, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
                              HeadView<T> dv, T* dmass, HeadView<T> drest) {
   const AttentionSize& size = in.size;
@@ -434,7 +434,7 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
       });
     else
       launch(member_gradient<T>, tile_blocks(stream, tasks, std::max(size.D, size.M), tile), p, dout, parts, dq);
-    group(stream, {parts.batch_heads, 1, parts.each, size.S}, parts.keys, parts.order, parts.starts);
+    sort_by_label(stream, {parts.batch_heads, 1, parts.each, size.S}, parts.keys, parts.order, parts.starts);
     const auto sum_up = [&]<int pack> {
       const int64_t blocks = parts.batch_heads * ceil_div(size.S, sum_keys) * ceil_div(columns, 32 * pack) +
                              ceil_div(parts.batch_heads * C, sum_warps);

@@ -11,7 +11,7 @@ template <class T>
 struct TopKProblem : AttentionProblem<T> {
   using AttentionProblem<T>::size;
   int C, top;  // clusters, and top keys of each
-  GroupView groups;
+  ClusterView groups;
   const int32_t* topk;
   const T* mass;
   int task_bits = 6;  // a task has up to 2^task_bits members

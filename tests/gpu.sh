@@ -51,7 +51,7 @@ case $preset in
     training=(--quick) ;;
   cuda-host)
     configure=()
-    cases='[softmax][gpu],[sum][gpu],[group][gpu]'
+    cases='[softmax][gpu],[sum][gpu],[clusters_of][gpu]'
     few=1 many=2 short=32 long=64 kmeans=64
     layer=(--lengths 16,32 --tokens 32)
     size=(--heads 2 --head-size 8 --feed-forward 16 --repeat 1 --seconds 0)
@@ -132,7 +132,7 @@ say "$(grep -E '^[0-9.]+ s: ' "$out/tests.log" | sort -rn | head -n 3 | sed 's/^
 # races in bfloat16; barriers, and reads of unwritten memory, in float32.
 tools=(memcheck racecheck synccheck initcheck)
 declare -A checked=([memcheck]='[parity][bfloat16]~[linear attention]~[lloyd]')
-for stem in attention chunk_attention centroid_topk topk_attention hamming_kmeans hash_codes hash_buckets group \
+for stem in attention chunk_attention centroid_topk topk_attention hamming_kmeans hash_codes hash_buckets clusters_of \
   cluster_mean cluster_broadcast sum mean max argmax softmax layer_norm cross_entropy ctc_loss; do
   checked[racecheck]+="[$stem][bfloat16],"
   checked[synccheck]+="[$stem][float32],"

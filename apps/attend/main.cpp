@@ -66,11 +66,11 @@ std::vector<int64_t> sample_of(int64_t queries, uint64_t seed) {
 std::vector<int32_t> row_colors(const svg::Heatmap& map, int64_t head, const AttentionChoices& made,
                                 const std::vector<int64_t>& sample) {
   std::vector<int32_t> colors(size_t(map.rows), -1);  // so that all tiles are of one size
-  const Tensor groups = made.labels.defined() ? made.labels : made.buckets;
-  if (!groups.defined()) return colors;
-  const std::vector<int32_t> labels = groups.to_vector<int32_t>();  // [B, H, N] or [B, H, rounds, N]
-  const int64_t first = head * groups.elements() / (groups.size(0) * groups.size(1));
-  for (int64_t r = 0; r < map.rows; ++r) colors[size_t(r)] = labels[size_t(first + sample[size_t(r * map.row_step)])];
+  const Tensor labels = made.labels.defined() ? made.labels : made.buckets;
+  if (!labels.defined()) return colors;
+  const std::vector<int32_t> label = labels.to_vector<int32_t>();  // [B, H, N] or [B, H, rounds, N]
+  const int64_t first = head * labels.elements() / (labels.size(0) * labels.size(1));
+  for (int64_t r = 0; r < map.rows; ++r) colors[size_t(r)] = label[size_t(first + sample[size_t(r * map.row_step)])];
   return colors;
 }
 

@@ -187,14 +187,14 @@ void write_attention(Report& page, const std::string& attention, const Example& 
 
 // ---- clusters
 
-// The positions whose phone is the most frequent one of their group.
-int64_t in_majority(const std::vector<int32_t>& groups, const std::vector<int32_t>& phones) {
+// The positions whose phone is the most frequent one of their cluster (or run).
+int64_t in_majority(const std::vector<int32_t>& labels, const std::vector<int32_t>& phones) {
   std::map<std::pair<int32_t, int32_t>, int64_t> counts;
-  std::map<int32_t, int64_t> most;  // by group
+  std::map<int32_t, int64_t> most;  // by label
   int64_t sum = 0;                  // of `most`
-  for (size_t i = 0; i < groups.size(); ++i) {
-    if (++counts[{groups[i], phones[i]}] <= most[groups[i]]) continue;
-    ++most[groups[i]];
+  for (size_t i = 0; i < labels.size(); ++i) {
+    if (++counts[{labels[i], phones[i]}] <= most[labels[i]]) continue;
+    ++most[labels[i]];
     ++sum;
   }
   return sum;
@@ -228,7 +228,7 @@ void write_clusters(Report& page, const std::vector<Purity>& layers) {
   page.section("Do clusters follow phones?");
   if (layers[0].positions == 0) return page.text("The data does not say when phones are spoken.");
   page.text(
-      "Purity: the share of positions whose phone, or pause, is the most frequent one of their cluster. Small groups "
+      "Purity: the share of positions whose phone, or pause, is the most frequent one of their cluster. Small clusters "
       "are pure by chance, and neighbors share phones. So compare with runs of consecutive positions, as long as the "
       "clusters are large. Counted over all heads of a layer and all sentences of dev, each by itself.");
   std::vector<std::vector<std::string>> rows;

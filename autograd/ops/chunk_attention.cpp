@@ -13,17 +13,17 @@
 namespace cairn {
 namespace {
 
-ChunkSlots chunks_of(const AttentionSize& size, const Groups& groups, const BucketOptions& buckets, Device device) {
+ChunkSlots chunks_of(const AttentionSize& size, const Clusters& buckets, const BucketOptions& options, Device device) {
   check<UsageError>(size.S == size.N, "chunk_attention: ", size.N, " queries and ", size.S, " keys, expected as many");
-  check<UsageError>(buckets.chunk >= 1, "chunk_attention: chunk = ", buckets.chunk, ", expected at least 1");
+  check<UsageError>(options.chunk >= 1, "chunk_attention: chunk = ", options.chunk, ", expected at least 1");
   check(size.B * size.N * size.H <= INT32_MAX, "chunk_attention: ", size.B * size.N * size.H,
         " rows of queries, expected at most ", INT32_MAX);
-  // The groups have a row for each head and round. Without rows, groups.check() finds what is wrong.
-  const bool has_rows = groups.labels().defined() && size.H > 0;
-  const int64_t rounds = has_rows ? std::max<int64_t>(1, groups.labels().size(1) / size.H) : 1;
-  groups.check("chunk_attention", {size.B, size.H * rounds, size.N}, device);
-  const int64_t chunk = std::min(buckets.chunk, std::max<int64_t>(1, size.N));
-  return {{chunk, buckets.bucket_mask}, size.B, size.H, size.N, rounds, groups.clusters(), view(groups)};
+  // The buckets have a row for each head and round. Without rows, buckets.check() finds what is wrong.
+  const bool has_rows = buckets.labels().defined() && size.H > 0;
+  const int64_t rounds = has_rows ? std::max<int64_t>(1, buckets.labels().size(1) / size.H) : 1;
+  buckets.check("chunk_attention", {size.B, size.H * rounds, size.N}, device);
+  const int64_t chunk = std::min(options.chunk, std::max<int64_t>(1, size.N));
+  return {{chunk, options.bucket_mask}, size.B, size.H, size.N, rounds, buckets.count(), view(buckets)};
 }
 
 // Some slots, as operands of the attention kernels: q [slots, chunk, 1, D], k [before + slots, chunk, 1, D], v alike.
@@ -87,16 +87,16 @@ void each_part(ChunkSlots chunks, const Mask& mask, const Tensor& q, const Tenso
 //
 // So attention_backward of one round, given z and out instead of z_r and o_r, adds the terms of this round's keys. A
 // query without keys: out_i = v_i if it may see itself, and then dv_i += g.
-Variable chunk_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
-                         const BucketOptions& buckets, const AttentionOptions& options) {
+Variable chunk_attention(const Variable& q, const Variable& k, const Variable& v, const Clusters& buckets,
+                         const BucketOptions& bucket_options, const AttentionOptions& options) {
   const Sizes s = expect_attention("chunk_attention", q.value(), k.value(), v.value(), options);
   if (const Dropout& drop = options.dropout; drop.active()) {  // of a key in all its places
     const Tensor ones = Tensor::full(v.shape().with(-1, 1), 1, v.dtype(), v.device());
-    return chunk_attention(q, k, v * dropout(ones, drop.p, drop.draw), groups, buckets,
+    return chunk_attention(q, k, v * dropout(ones, drop.p, drop.draw), buckets, bucket_options,
                            {options.mask, {}, options.scale});
   }
   const AttentionSize size = kernel_size(s, options);
-  const ChunkSlots chunks = chunks_of(size, groups, buckets, q.device());
+  const ChunkSlots chunks = chunks_of(size, buckets, bucket_options, q.device());
   const Mask mask = kernel_mask(options.mask, size);
   Tensor out({size.B, size.N, size.H, size.M}, sums_of(q.value()), q.device());
   Tensor logsumexp = Tensor::full({size.B, size.N, size.H, 1}, -INFINITY, out.dtype(), q.device());
@@ -116,9 +116,9 @@ Variable chunk_attention(const Variable& q, const Variable& k, const Variable& v
   out = out.cast(q.dtype());
   return record(
       "chunk_attention", out, {q, k, v},
-      [size, chunks, mask, groups, q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()),
+      [size, chunks, mask, buckets, q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()),
        out = SavedTensor(out), options = saved_options(options), logsumexp](const Tensor& g) -> Gradients {
-        groups.check("chunk_attention", {size.B, size.H * chunks.rounds, size.N}, g.device());
+        buckets.check("chunk_attention", {size.B, size.H * chunks.rounds, size.N}, g.device());
         options();
         const DType sums = logsumexp.dtype();
         Tensor dq = Tensor::zeros(q().shape(), sums, g.device()), dk = Tensor::zeros(k().shape(), sums, g.device());

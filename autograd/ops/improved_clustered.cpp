@@ -6,24 +6,24 @@ namespace cairn {
 
 // The gradients of the parts, from the last to the first. Each adds to what those before it have computed.
 ImprovedClusteredResult improved_clustered(const Variable& q, const Variable& k, const Variable& v,
-                                           const Groups& groups, int64_t top, const AttentionOptions& options,
+                                           const Clusters& clusters, int64_t top, const AttentionOptions& options,
                                            const AttentionOptions& rest_options, bool mass_gradient,
                                            const Tensor& given) {
-  const Tensor c = cluster_mean(q.value(), groups).value();                                           // (3)
+  const Tensor c = cluster_mean(q.value(), clusters).value();                                         // (3)
   const CentroidTopK split = centroid_topk(c, k.value(), v.value(), top, true, rest_options, given);  // (4) (9)
-  const Tensor out = topk_attention(q.value(), k.value(), v.value(), groups, split.topk, split.mass, split.rest,
+  const Tensor out = topk_attention(q.value(), k.value(), v.value(), clusters, split.topk, split.mass, split.rest,
                                     options);  // (10) (11)
   const Variable result =
       record("improved_clustered", out, {q, k, v},
              [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()), c = SavedTensor(c),
               topk = SavedTensor(split.topk), mass = SavedTensor(split.mass), rest = SavedTensor(split.rest),
-              logsumexp = split.logsumexp, groups, options = saved_options(options),
+              logsumexp = split.logsumexp, clusters, options = saved_options(options),
               rest_options = saved_options(rest_options), mass_gradient](const Tensor& g) -> Gradients {
-               TopKAttentionGradient d = topk_attention_backward(q(), k(), v(), groups, topk(), mass(), options(), g);
+               TopKAttentionGradient d = topk_attention_backward(q(), k(), v(), clusters, topk(), mass(), options(), g);
                if (!mass_gradient) d.dmass = Tensor::zeros(d.dmass.shape(), d.dmass.dtype(), d.dmass.device());
                const Tensor dc = centroid_topk_backward(
                    c(), k(), v(), rest_options(), {topk(), logsumexp, mass(), rest()}, d.dmass, d.drest, d.dk, d.dv);
-               cluster_mean_backward(dc, groups, d.dq);
+               cluster_mean_backward(dc, clusters, d.dq);
                return {d.dq, d.dk, d.dv};
              });
   return {result, split.topk, split.mass};

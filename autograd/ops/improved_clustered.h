@@ -6,8 +6,8 @@
 namespace cairn {
 
 // ---- means of clusters (cluster_mean.cpp, equation 3)
-// Adds the gradient of cluster_mean(x, groups) to dx, in place.
-void cluster_mean_backward(const Tensor& dmean, const Groups& groups, Tensor& dx);
+// Adds the gradient of cluster_mean(x, clusters) to dx, in place.
+void cluster_mean_backward(const Tensor& dmean, const Clusters& clusters, Tensor& dx);
 
 // ---- attention of centroids, split into their top keys and the rest (centroid_topk.cpp, equations 4 and 9)
 struct CentroidTopK {
@@ -27,13 +27,13 @@ Tensor centroid_topk_backward(const Tensor& centroids, const Tensor& k, const Te
 
 // ---- each query over the top keys of its cluster (topk_attention.cpp, equations 10 and 11)
 // Without mass [B, H, C] and rest [B, C, H, M], which are undefined together, the mass is 1 and the rest 0.
-Tensor topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups, const Tensor& topk,
+Tensor topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Clusters& clusters, const Tensor& topk,
                       const Tensor& mass, const Tensor& rest, const AttentionOptions& options);
 struct TopKAttentionGradient {
   Tensor dq, dk, dv, dmass, drest;  // the last two undefined without mass and rest
 };
-TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
-                                              const Tensor& topk, const Tensor& mass, const AttentionOptions& options,
-                                              const Tensor& dout);
+TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                              const Clusters& clusters, const Tensor& topk, const Tensor& mass,
+                                              const AttentionOptions& options, const Tensor& dout);
 
 }  // namespace cairn

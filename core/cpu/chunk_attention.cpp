@@ -20,7 +20,7 @@ void chunk_rows(Stream, ChunkSlots c, int32_t* rows, int32_t* queries) {
       const int64_t slot = c.first - c.before() + i;
       const auto [from, to] = c.places(slot);
       for (int64_t j = 0; j < c.chunk; ++j)
-        rows[i * c.chunk + j] = from + j < to ? c.row(slot, c.groups.permutation[from + j]) : -1;
+        rows[i * c.chunk + j] = from + j < to ? c.row(slot, c.buckets.permutation[from + j]) : -1;
       queries[i] = c.has_queries(slot) ? int32_t(to - from) : 0;
     }
   });
@@ -33,7 +33,7 @@ void chunk_mask(Stream, ChunkSlots c, Mask mask, bool* allowed) {
     int32_t *const position = memory.take(2 * keys), *const label = position + keys;
     for (int64_t slot = begin; slot < end; ++slot) {
       const int64_t batch_head = c.batch_head(c.first + slot), b = batch_head / c.H, h = batch_head % c.H;
-      const int32_t* const labels = c.groups.labels + c.group_row(c.first + slot) * c.N;
+      const int32_t* const labels = c.buckets.labels + c.bucket_row(c.first + slot) * c.N;
       const auto label_of = [=](int32_t i) { return c.bucket_mask ? labels[i] : 0; };
       for (int64_t j = 0; j < keys; ++j) {
         const int32_t row = c.key_rows(slot)[j];

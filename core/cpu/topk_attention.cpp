@@ -88,7 +88,7 @@ void each_block(const int32_t* permutation, const int32_t* offsets, F&& f) {
 }  // namespace
 
 template <class T>
-void topk_attention_forward(Stream, const AttentionOperands<T>& in, int64_t C, int64_t k, GroupView groups,
+void topk_attention_forward(Stream, const AttentionOperands<T>& in, int64_t C, int64_t k, ClusterView clusters,
                             const int32_t* topk, const T* mass, HeadView<const T> rest, HeadView<T> out) {
   const AttentionSize& size = in.size;
   const Dropout& dropout = in.dropout;
@@ -97,11 +97,11 @@ void topk_attention_forward(Stream, const AttentionOperands<T>& in, int64_t C, i
     Block<T> block(size, dropout, k);
     for (int64_t cluster = begin; cluster < end; ++cluster) {
       const int64_t batch_head = cluster / C, c = cluster % C, b = batch_head / H, h = batch_head % H;
-      const int32_t* offsets = groups.offsets + batch_head * (C + 1) + c;
+      const int32_t* offsets = clusters.offsets + batch_head * (C + 1) + c;
       if (offsets[0] == offsets[1]) continue;
       const T m = mass ? mass[cluster] : T(1);
       block.begin_cluster(batch_head, topk + cluster * k, in.k, in.v);
-      each_block(groups.permutation + batch_head * N, offsets, [&](const int32_t* members, int64_t rows) {
+      each_block(clusters.permutation + batch_head * N, offsets, [&](const int32_t* members, int64_t rows) {
         block.begin_members(members, rows, in.q);
         for (int64_t i = 0; i < rows; ++i) {
           T* a = block.weights + i * block.top;
@@ -118,13 +118,13 @@ void topk_attention_forward(Stream, const AttentionOperands<T>& in, int64_t C, i
   });
   // Queries of no cluster come after the last cluster.
   parallel_tasks(size.B * H, [&](int64_t batch_head) {
-    for (int64_t member = groups.offsets[batch_head * (C + 1) + C]; member < N; ++member)
-      std::fill_n(out.at(batch_head / H, groups.permutation[batch_head * N + member], batch_head % H), M, T(0));
+    for (int64_t member = clusters.offsets[batch_head * (C + 1) + C]; member < N; ++member)
+      std::fill_n(out.at(batch_head / H, clusters.permutation[batch_head * N + member], batch_head % H), M, T(0));
   });
 }
 
 template <class T>
-void topk_attention_backward(Stream, const AttentionOperands<T>& in, int64_t C, int64_t k, GroupView groups,
+void topk_attention_backward(Stream, const AttentionOperands<T>& in, int64_t C, int64_t k, ClusterView clusters,
                              const int32_t* topk, const T* mass, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
                              HeadView<T> dv, T* dmass, HeadView<T> drest) {
   const AttentionSize& size = in.size;
@@ -135,13 +135,13 @@ void topk_attention_backward(Stream, const AttentionOperands<T>& in, int64_t C, 
     const int64_t b = batch_head / H, h = batch_head % H;
     zero_rows(dk, b, h, 0, S, D);
     zero_rows(dv, b, h, 0, S, M);
-    for (int64_t member = groups.offsets[batch_head * (C + 1) + C]; member < N; ++member)
-      std::fill_n(dq.at(b, groups.permutation[batch_head * N + member], h), D, T(0));
+    for (int64_t member = clusters.offsets[batch_head * (C + 1) + C]; member < N; ++member)
+      std::fill_n(dq.at(b, clusters.permutation[batch_head * N + member], h), D, T(0));
 
     Block<T> block(size, dropout, k);
     for (int64_t c = 0; c < C; ++c) {
       const int64_t cluster = batch_head * C + c;
-      const int32_t* offsets = groups.offsets + batch_head * (C + 1) + c;
+      const int32_t* offsets = clusters.offsets + batch_head * (C + 1) + c;
       if (mass) {
         dmass[cluster] = 0;
         std::fill_n(drest.at(b, c, h), M, T(0));
@@ -151,7 +151,7 @@ void topk_attention_backward(Stream, const AttentionOperands<T>& in, int64_t C, 
       block.begin_cluster(batch_head, topk + cluster * k, in.k, in.v);
       const int64_t top = block.top;
       double before = 0;  // factor of dk and dv so far: the first block writes, the others add
-      each_block(groups.permutation + batch_head * N, offsets, [&](const int32_t* members, int64_t rows) {
+      each_block(clusters.permutation + batch_head * N, offsets, [&](const int32_t* members, int64_t rows) {
         block.begin_members(members, rows, in.q);
         gather_rows(dout, b, h, members, rows, M, block.gradient_rows);
         // da = g V_top^T

@@ -17,7 +17,7 @@
 #include <cstdint>
 
 #include "core/dispatch.h"
-#include "core/kernels/group.h"
+#include "core/kernels/clusters.h"
 #include "core/kernels/head_view.h"
 #include "core/kernels/rows.h"
 
@@ -31,8 +31,8 @@ struct BucketOptions {
 // Some slots of a round, [first, first + slots), with the keys that their queries attend to. A row of x [B, N, H, any]
 // has the number (b N + i) H + h.
 struct ChunkSlots : BucketOptions {
-  int64_t B = 0, H = 0, N = 0, rounds = 1, buckets = 0;
-  GroupView groups;  // of the buckets, [B, H, rounds, N]; a position of no bucket is in no chunk
+  int64_t B = 0, H = 0, N = 0, rounds = 1, C = 0;
+  ClusterView buckets;  // [B, H, rounds, N], C of them; a position of no bucket is in no chunk
   int64_t round = 0, first = 0, slots = 0;
   // From slot first - before() on:
   const int32_t* rows = nullptr;     // [before() + slots, chunk]: numbers of rows; -1: none
@@ -45,10 +45,10 @@ struct ChunkSlots : BucketOptions {
   // ---- slots of all heads
   CAIRN_HD int64_t batch_head(int64_t slot) const { return slot / slots_a_head(); }
   CAIRN_HD bool has_queries(int64_t slot) const { return slot % slots_a_head() >= before(); }
-  CAIRN_HD int64_t group_row(int64_t slot) const { return batch_head(slot) * rounds + round; }
-  // The sorted positions in a slot: groups.permutation[begin] up to groups.permutation[end].
+  CAIRN_HD int64_t bucket_row(int64_t slot) const { return batch_head(slot) * rounds + round; }
+  // The sorted positions in a slot: buckets.permutation[begin] up to buckets.permutation[end].
   CAIRN_HD Range<int64_t> places(int64_t slot) const {
-    const int64_t row = group_row(slot), n = groups.offsets[row * (buckets + 1) + buckets];
+    const int64_t row = bucket_row(slot), n = buckets.offsets[row * (C + 1) + C];
     const int64_t chunks = (n + chunk - 1) / chunk, number = slot % slots_a_head() - before();
     if (number < 0 && chunks < 2) return {0, 0};  // a lone chunk does not attend to itself twice
     const int64_t begin = (number < 0 ? chunks - 1 : number) * chunk, end = begin + chunk;

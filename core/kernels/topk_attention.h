@@ -2,7 +2,7 @@
 // Each query attends to the top keys of its cluster, and gets the rest from the centroid (the first case of equation
 // 10, and equation 11).
 #include "core/dispatch.h"
-#include "core/kernels/group.h"
+#include "core/kernels/clusters.h"
 #include "core/kernels/head_view.h"
 
 namespace cairn {
@@ -13,12 +13,12 @@ CAIRN_KERNELS(
     // for a query of no cluster. Dropout acts on a, by (query, key). Kernels do not read the mask: top has no masked
     // keys.
     template <class T>
-    void topk_attention_forward(Stream, const AttentionOperands<T>&, int64_t C, int64_t k, GroupView,
+    void topk_attention_forward(Stream, const AttentionOperands<T>&, int64_t C, int64_t k, ClusterView,
                                 const int32_t* topk, const T* mass, HeadView<const T> rest, HeadView<T> out);
     // With g the gradient of out: dm_j = sum_i g_i . (a_i V_top); drest_j = sum_i g_i; and attention over top with the
     // gradient m_j g_i. Writes all of the gradients; dmass and drest are null if mass is.
     template <class T>
-    void topk_attention_backward(Stream, const AttentionOperands<T>&, int64_t C, int64_t k, GroupView,
+    void topk_attention_backward(Stream, const AttentionOperands<T>&, int64_t C, int64_t k, ClusterView,
                                  const int32_t* topk, const T* mass, HeadView<const T> dout, HeadView<T> dq,
                                  HeadView<T> dk, HeadView<T> dv, T* dmass, HeadView<T> drest);)
 

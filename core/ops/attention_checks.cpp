@@ -27,13 +27,14 @@ Mask kernel_mask(const AttentionMask& mask, const AttentionSize& size) {
   return result;
 }
 
-GroupSize group_size(const Groups& groups) {
-  const Shape& shape = groups.labels().shape();
-  return {shape[0], shape[1], shape[2], groups.clusters()};
+ClusterSizes sizes(const Clusters& clusters) {
+  const Shape& shape = clusters.labels().shape();
+  return {shape[0], shape[1], shape[2], clusters.count()};
 }
 
-GroupView view(const Groups& groups) {
-  return {groups.labels().data<int32_t>(), groups.permutation().data<int32_t>(), groups.offsets().data<int32_t>()};
+ClusterView view(const Clusters& clusters) {
+  return {clusters.labels().data<int32_t>(), clusters.permutation().data<int32_t>(),
+          clusters.offsets().data<int32_t>()};
 }
 
 void check_clusters(const char* operation, int64_t clusters, int64_t minimum, int64_t N) {

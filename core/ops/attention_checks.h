@@ -45,7 +45,7 @@ AttentionOperands<T> operands(const AttentionSize& size, const Tensor& q, const 
           kernel_mask(options.mask, size),
           {options.dropout.p, options.dropout.draw.for_kernel(size.H)}};
 }
-GroupSize group_size(const Groups& groups);
-GroupView view(const Groups& groups);
+ClusterSizes sizes(const Clusters& clusters);
+ClusterView view(const Clusters& clusters);
 
 }  // namespace cairn

@@ -15,44 +15,44 @@
 // mass_gradient=false does as they do.
 #include <algorithm>
 
-#include "nn/attention/query_groups.h"
+#include "nn/attention/clustering.h"
 
 namespace cairn {
 namespace {
 
 struct ImprovedClustered : Attention {
-  std::unique_ptr<Grouping> group_queries;
+  std::unique_ptr<Clustering> clustering;
   int64_t top = 32;
   bool mass_gradient = true;
 
   Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
                       const AttentionContext& context) const override {
     lengths_only(mask, "the queries of a cluster share one choice of keys");
-    const Groups groups = (*group_queries)(q.value(), k.value(), mask, context);  // section 3.2.2
+    const Clusters clusters = (*clustering)(q.value(), k.value(), mask, context);  // section 3.2.2
     const auto [out, topk, mass] = improved_clustered(
-        q, k, v, groups, std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1))), options(mask, context),
+        q, k, v, clusters, std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1))), options(mask, context),
         options(mask.key_lengths_only(), context, Purpose::attention_rest_dropout), mass_gradient,
         context.choices ? context.choices->topk : Tensor());
     if (context.choices) context.choices->topk = topk, context.choices->mass = mass;
     return out;
   }
   double flops(const AttentionWork& work) const override {
-    return group_queries->flops(work) + work.attend(double(clusters())) + work.attend(double(top));
+    return clustering->flops(work) + work.attend(double(clusters())) + work.attend(double(top));
   }
   std::string full_because(int64_t queries, int64_t keys) const override {
     if (top >= keys) return concat("its ", top, " top keys are all ", keys, " keys");
-    return group_queries->single_because(queries);
+    return clustering->single_because(queries);
   }
-  int64_t clusters() const override { return group_queries->groups(); }
-  int iterations() const override { return group_queries->iterations; }
+  int64_t clusters() const override { return clustering->clusters(); }
+  int iterations() const override { return clustering->iterations; }
   int64_t topk() const override { return top; }
 };
 
 }  // namespace
 
-std::unique_ptr<Attention> make_improved_clustered(std::unique_ptr<Grouping> grouping, SpecReader& spec) {
+std::unique_ptr<Attention> make_improved_clustered(std::unique_ptr<Clustering> clustering, SpecReader& spec) {
   auto variant = std::make_unique<ImprovedClustered>();
-  variant->group_queries = std::move(grouping);
+  variant->clustering = std::move(clustering);
   variant->top = spec.integer("topk", 32, 1, 1 << 20, "top keys per cluster");
   variant->mass_gradient = spec.flag("mass_gradient", true,
                                      "backpropagate through the mass of the top keys; false: as in the authors' code");
@@ -61,6 +61,6 @@ std::unique_ptr<Attention> make_improved_clustered(std::unique_ptr<Grouping> gro
 
 extern const AttentionVariant improved_clustered_variant{
     "i-clustered", "clustered; each query recomputes its weights for the top keys of its cluster",
-    [](SpecReader& spec) { return make_improved_clustered(hamming_grouping(spec), spec); }};
+    [](SpecReader& spec) { return make_improved_clustered(hamming_clustering(spec), spec); }};
 
 }  // namespace cairn

@@ -28,11 +28,11 @@ Tensor keep_up_to(int64_t most, const Tensor& lengths, const Tensor& before, con
 
 // With A the metric and m_c the mean of cluster c, row c is (A m_c, -m_c . A m_c / 2). Its product with (q, 1) is the
 // largest for the nearest m_c. An empty cluster has minus infinity in the last column. means: [B, H, C, D].
-Variable rows_of(const Variable& means, const Tensor& metric, const Groups& groups) {
-  const int64_t C = groups.clusters();
+Variable rows_of(const Variable& means, const Tensor& metric, const Clusters& clusters) {
+  const int64_t C = clusters.count();
   const Variable seen = metric.defined() ? matmul(means, Variable(metric)) : means;
   const Variable shift = -0.5 * sum(means * seen, {3}, true);
-  const Tensor& ends = groups.offsets();  // [B, H, C + 1]
+  const Tensor& ends = clusters.offsets();  // [B, H, C + 1]
   const Tensor empty =
       compare(Compare::equal, slice(ends, 2, 0, C).value(), slice(ends, 2, 1, C + 1).value()).reshape(shift.shape());
   return concat({seen, where(empty, constant(-INFINITY, {}, shift), shift)}, 3);
@@ -40,26 +40,26 @@ Variable rows_of(const Variable& means, const Tensor& metric, const Groups& grou
 
 }  // namespace
 
-Tensor lloyd(const Tensor& q, const Tensor& lengths, Tensor labels, int64_t clusters, int steps, const Tensor& metric) {
+Tensor lloyd(const Tensor& q, const Tensor& lengths, Tensor labels, int64_t C, int steps, const Tensor& metric) {
   const Variable wide = widened(q);
   const Variable with_ones = concat({heads_first(wide), constant(1, {q.size(0), q.size(2), q.size(1), 1}, wide)}, 3);
   Tensor inside;
   if (lengths.defined()) inside = within(lengths, q.size(1)).reshape({q.size(0), 1, q.size(1)});
   const Tensor none = Tensor::full({}, -1, DType::int32, q.device());
   for (int step = 0; step < steps; ++step) {
-    const Groups groups = group(labels, clusters);
-    const Variable means = heads_first(cluster_mean(wide, groups));
-    labels = argmax(matmul(with_ones, rows_of(means, metric, groups), false, true).value());
+    const Clusters clusters = clusters_of(labels, C);
+    const Variable means = heads_first(cluster_mean(wide, clusters));
+    labels = argmax(matmul(with_ones, rows_of(means, metric, clusters), false, true).value());
     if (lengths.defined()) labels = where(inside, labels, none).value();
   }
   return labels;
 }
 
 Tensor refine(const Tensor& q, const Tensor& query_lengths, const Tensor& k, const Tensor& key_lengths,
-              const Tensor& labels, int64_t clusters, int steps) {
-  if (steps == 0 || clusters >= q.size(1) || k.size(1) == 0) return labels;
-  const Tensor refined = lloyd(q, query_lengths, labels, clusters, steps, metric_of(k, key_lengths));
-  return keep_up_to(0, key_lengths, labels, keep_up_to(clusters, query_lengths, labels, refined));
+              const Tensor& labels, int64_t C, int steps) {
+  if (steps == 0 || C >= q.size(1) || k.size(1) == 0) return labels;
+  const Tensor refined = lloyd(q, query_lengths, labels, C, steps, metric_of(k, key_lengths));
+  return keep_up_to(0, key_lengths, labels, keep_up_to(C, query_lengths, labels, refined));
 }
 
 }  // namespace cairn

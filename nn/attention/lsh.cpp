@@ -49,8 +49,8 @@ struct Lsh : Attention {
     // Attention over the keys of all these rounds.
     const auto attend = [&](const Tensor& of_rounds) {
       const Tensor rows = of_rounds.reshape({q.size(0), of_rounds.size(1) * of_rounds.size(2), q.size(1)});
-      const Groups groups = group(rows, count_of_buckets);
-      return chunk_attention(q, keys, v, groups, options_of_buckets, options(mask, context));
+      return chunk_attention(q, keys, v, clusters_of(rows, count_of_buckets), options_of_buckets,
+                             options(mask, context));
     };
     if (!mean) return attend(buckets);
     Variable sum = attend(slice(buckets, 2, 0, 1).value());

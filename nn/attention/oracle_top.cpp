@@ -9,9 +9,9 @@ namespace cairn {
 namespace {
 
 // Query i in cluster i.
-Groups singletons(const Tensor& q) {
+Clusters singletons(const Tensor& q) {
   const int64_t N = q.size(1);
-  return group(position_labels({q.size(0), q.size(2), N}, {}, std::max<int64_t>(1, N), false, q.device()), N);
+  return clusters_of(position_labels({q.size(0), q.size(2), N}, {}, std::max<int64_t>(1, N), false, q.device()), N);
 }
 
 struct OracleTop : Attention {

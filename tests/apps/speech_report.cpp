@@ -9,7 +9,7 @@
 using namespace cairn;          // NOLINT: tests only
 using namespace cairn::speech;  // NOLINT: tests only
 
-TEST_CASE("purity counts the positions of the most frequent phone of their group", "[speech]") {
+TEST_CASE("purity counts the positions of the most frequent phone of their cluster", "[speech]") {
   // The phones at the middle frames 1, 3, 5, 7, 9 and, beyond the end, 10: 5 0 5 0 5 7.
   const std::vector<int32_t> alignment{9, 5, 9, 0, 9, 5, 9, 0, 9, 5, 7};
   Purity purity;

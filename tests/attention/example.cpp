@@ -71,7 +71,7 @@ TEST_CASE("the worked example of i-clustered attention", "[attention]") {
   CHECK(std::vector<int32_t>(top.begin(), top.begin() + 2) == std::vector<int32_t>{0, 1});
   CHECK(near(as_double(made.mass)[0], 0.75));
 
-  const Tensor centroids = cluster_mean(q, group(made.labels, 2)).value();
+  const Tensor centroids = cluster_mean(q, clusters_of(made.labels, 2)).value();
   CHECK(as_double(centroids) == std::vector<double>{0, 1, 1, -1});
   const CentroidTopK split = centroid_topk(centroids, k.value(), v.value(), 2, true, {.scale = std::log(2)});
   CHECK(near(as_double(split.rest)[0], 6));

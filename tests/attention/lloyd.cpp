@@ -72,7 +72,7 @@ Tensor seen_by_keys(const Problem& p, const Tensor& q, const Tensor& k) {
 }
 
 Rows4 means_of(const Tensor& x, const Tensor& labels, int64_t clusters) {
-  const auto means = reference_cluster_mean(x, group(labels, clusters));
+  const auto means = reference_cluster_mean(x, clusters_of(labels, clusters));
   return Rows4(from_doubles(means, x.shape().with(1, clusters)));
 }
 
@@ -105,7 +105,7 @@ Tensor lloyd(const Problem& p, const Tensor& x, const Tensor& start, int steps) 
   return labels;
 }
 
-// Cluster j starts with the first query of group j of consecutive queries.
+// Cluster j starts with the first query of cluster j of consecutive queries.
 Tensor euclidean_reference(const Problem& p, const Tensor& q) {
   Tensor start = Tensor::full({p.B, p.H, p.N}, -1, DType::int32);
   for (int64_t head = 0; head < p.B * p.H; ++head) {

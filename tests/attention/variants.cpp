@@ -387,7 +387,7 @@ TEST_CASE("more clusters than queries cost no memory", "[attention]") {
   CHECK(made.labels.to_vector<int32_t>()[8] == 8);
 }
 
-TEST_CASE("with shift=true the groups of odd layers begin half a group from those of even ones", "[attention]") {
+TEST_CASE("with shift=true the clusters of odd layers begin half a cluster from those of even ones", "[attention]") {
   const Inputs in(1, 12, 12, 1, 4, 4);
   const auto labels = [&](const char* spec, uint32_t layer) {
     AttentionChoices made;

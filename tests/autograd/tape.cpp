@@ -165,26 +165,26 @@ TEST_CASE("changing a tensor before its backward pass is an error that names the
   CHECK(gradient(x) == std::vector<double>{2, 2});
 }
 
-TEST_CASE("top keys and groups from or for an operation may not change before its gradient", "[tape]") {
+TEST_CASE("top keys and clusters from or for an operation may not change before its gradient", "[tape]") {
   const Variable x(random_tensor({1, 4, 1, 3}), true);
   const auto changed = [](Tensor tensor) { tensor.mutable_raw(); };
-  const Groups pairs = group(int32s({0, 1, 0, 1}).reshape({1, 1, 4}), 2);
+  const Clusters pairs = clusters_of(int32s({0, 1, 0, 1}).reshape({1, 1, 4}), 2);
   for (const bool of_mass : {false, true}) {
     const auto [out, chosen, mass] = improved_clustered(x, x, x, pairs, 2);
     changed(of_mass ? mass : chosen);
     CHECK_THROWS_WITH(backward(sum(out)), ContainsSubstring("that its gradient needs was changed"));
   }
   for (const int which : {0, 1}) {
-    const Groups groups = group(int32s({0, 1, 0, 1}).reshape({1, 1, 4}), 2);
-    const Variable y = topk_attention(x, x, x, groups, Tensor::zeros({1, 1, 2, 1}, DType::int32));
-    changed(which == 0 ? groups.permutation() : groups.offsets());
-    CHECK_THROWS_WITH(backward(sum(y)), "topk_attention: the groups were changed after they were made");
+    const Clusters clusters = clusters_of(int32s({0, 1, 0, 1}).reshape({1, 1, 4}), 2);
+    const Variable y = topk_attention(x, x, x, clusters, Tensor::zeros({1, 1, 2, 1}, DType::int32));
+    changed(which == 0 ? clusters.permutation() : clusters.offsets());
+    CHECK_THROWS_WITH(backward(sum(y)), "topk_attention: the clusters were changed after they were made");
   }
 }
 
 TEST_CASE("a gradient repeats the draws of its forward pass, even after the generator has advanced", "[tape]") {
   const Tensor numbers = random_tensor({1, 8, 2, 3});
-  const Groups groups = group(random_integers({1, 2, 8}, 0, 1), 2);
+  const Clusters clusters = clusters_of(random_integers({1, 2, 8}, 0, 1), 2);
   const Tensor topk = int32s({0, 5, 1, 6, 2, 7, 3, 4}).reshape({1, 2, 2, 2});
   const auto gradient_of = [&](auto&& operation, uint64_t forward_step, uint64_t backward_step) {
     const Variable x(numbers, true);
@@ -200,11 +200,11 @@ TEST_CASE("a gradient repeats the draws of its forward pass, even after the gene
       {"dropout", [](const auto& x, const auto& o) { return dropout(x, o.dropout.p, o.dropout.draw); }},
       {"dropout_add", [](const auto& x, const auto& o) { return dropout_add(x, o.dropout.p, o.dropout.draw, x); }},
       {"attention", [](const auto& x, const auto& o) { return attention(x, x, x, o); }},
-      {"chunk_attention", [&](const auto& x, const auto& o) { return chunk_attention(x, x, x, groups, {}, o); }},
+      {"chunk_attention", [&](const auto& x, const auto& o) { return chunk_attention(x, x, x, clusters, {}, o); }},
       {"improved_clustered",
-       [&](const auto& x, const auto& o) { return improved_clustered(x, x, x, groups, 2, o).out; }},
-      {"its rest", [&](const auto& x, const auto& o) { return improved_clustered(x, x, x, groups, 2, {}, o).out; }},
-      {"topk_attention", [&](const auto& x, const auto& o) { return topk_attention(x, x, x, groups, topk, o); }},
+       [&](const auto& x, const auto& o) { return improved_clustered(x, x, x, clusters, 2, o).out; }},
+      {"its rest", [&](const auto& x, const auto& o) { return improved_clustered(x, x, x, clusters, 2, {}, o).out; }},
+      {"topk_attention", [&](const auto& x, const auto& o) { return topk_attention(x, x, x, clusters, topk, o); }},
   };
   for (const auto& [name, operation] : operations) {
     INFO(name);

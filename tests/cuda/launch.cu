@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/kernels/group.h"
+#include "core/kernels/clusters.h"
 #include "cuda/common.cuh"
 #include "tests/catch.h"
 #include "tests/cuda/device.h"

@@ -1,4 +1,4 @@
-// Operations check what they are given: numbers near the end of their type, groups that were changed. (What single
+// Operations check what they are given: numbers near the end of their type, clusters that were changed. (What single
 // operations refuse besides is in their own files.)
 #include <cmath>
 #include <cstdint>
@@ -26,34 +26,35 @@ struct Operands {
 
 }  // namespace
 
-TEST_CASE("groups are made by group() alone and not changed afterwards", "[checks]") {
-  static_assert(!std::is_aggregate_v<Groups> && !std::is_constructible_v<Groups, Tensor, Tensor, Tensor, int64_t>);
+TEST_CASE("clusters are made by clusters_of() alone and not changed afterwards", "[checks]") {
+  static_assert(!std::is_aggregate_v<Clusters> && !std::is_constructible_v<Clusters, Tensor, Tensor, Tensor, int64_t>);
   const Operands x;
   const Tensor topk = Tensor::zeros({1, 2, 4, 1}, DType::int32), centroids = random_tensor({1, 4, 2, 4});
   const Tensor mass = random_tensor({1, 2, 4}), rest = random_tensor({1, 4, 2, 3});
-  const std::vector<std::function<void(const Groups&)>> operations = {
-      [&](const Groups& g) { cluster_mean(x.q, g); }, [&](const Groups& g) { cluster_broadcast(centroids, g); },
-      [&](const Groups& g) { topk_attention(x.q, x.k, x.v, g, topk, mass, rest, {}); },
-      [&](const Groups& g) { topk_attention_backward(x.q, x.k, x.v, g, topk, mass, {}, x.dout); },
-      [&](const Groups& g) { chunk_attention(x.q, x.k, x.v, g, {}); }};
+  const std::vector<std::function<void(const Clusters&)>> operations = {
+      [&](const Clusters& c) { cluster_mean(x.q, c); }, [&](const Clusters& c) { cluster_broadcast(centroids, c); },
+      [&](const Clusters& c) { topk_attention(x.q, x.k, x.v, c, topk, mass, rest, {}); },
+      [&](const Clusters& c) { topk_attention_backward(x.q, x.k, x.v, c, topk, mass, {}, x.dout); },
+      [&](const Clusters& c) { chunk_attention(x.q, x.k, x.v, c, {}); }};
   for (const auto& operation : operations) {
     const auto changed = [&](auto&& tensor_of) {
-      const Groups groups = group(random_integers({1, 2, 40}, 0, 3), 4);
-      CHECK_NOTHROW(operation(groups));
-      Tensor tensor = tensor_of(groups);
+      const Clusters clusters = clusters_of(random_integers({1, 2, 40}, 0, 3), 4);
+      CHECK_NOTHROW(operation(clusters));
+      Tensor tensor = tensor_of(clusters);
       tensor.mutable_data<int32_t>()[0] = 1 << 30;
-      CHECK_THROWS_WITH(operation(groups), Catch::Matchers::EndsWith(": the groups were changed after they were made"));
+      CHECK_THROWS_WITH(operation(clusters),
+                        Catch::Matchers::EndsWith(": the clusters were changed after they were made"));
     };
-    changed([](const Groups& g) { return g.labels(); });
-    changed([](const Groups& g) { return g.permutation(); });
-    changed([](const Groups& g) { return g.offsets(); });
-    CHECK_THROWS_WITH(operation(Groups()), Catch::Matchers::EndsWith(": labels was never given a value"));
+    changed([](const Clusters& c) { return c.labels(); });
+    changed([](const Clusters& c) { return c.permutation(); });
+    changed([](const Clusters& c) { return c.offsets(); });
+    CHECK_THROWS_WITH(operation(Clusters()), Catch::Matchers::EndsWith(": labels was never given a value"));
   }
 }
 
 TEST_CASE("numbers near the end of their type are refused, or mean what they say", "[checks]") {
   const Operands x;
-  const Groups one = group(Tensor::zeros({1, 2, 40}, DType::int32), 1);
+  const Clusters one = clusters_of(Tensor::zeros({1, 2, 40}, DType::int32), 1);
   const Tensor labels = Tensor::zeros({1, 2, 40}, DType::int32), codes = Tensor::zeros({1, 2, 40}, DType::uint64);
   const Generator generator(1);
   const Draw draw = generator.draw(0, Purpose::test);
@@ -68,7 +69,8 @@ TEST_CASE("numbers near the end of their type are refused, or mean what they say
 
   CHECK_ERROR(hash_buckets(x.q, Tensor({1, 2, 1, 4}), {}, {huge - 1, 32}), "hash_buckets: 9223372036854775806 buckets");
   for (const int64_t clusters : {int64_t{1} << 31, huge}) {
-    CHECK_ERROR(group(labels, clusters), concat("group: clusters = ", clusters, ", expected at most 2147483647"));
+    CHECK_ERROR(clusters_of(labels, clusters),
+                concat("clusters_of: clusters = ", clusters, ", expected at most 2147483647"));
     CHECK_ERROR(hamming_kmeans(codes, {}, clusters, 2, draw), "hamming_kmeans: clusters = ");
     CHECK_ERROR(position_labels({1, 2, 40}, {}, clusters, true, Device::cpu), "position_labels: clusters = ");
   }

@@ -71,7 +71,7 @@ Case& add(Operation& op, const Buckets& c, Tensors operands) {
              c.options.bucket_mask ? "" : " without bucket mask", " masked by ", c.kind, ", dropout ", c.dropout),
       std::move(operands));
   test.forward = [c](const Variables& t) {
-    return Variables{chunk_attention(t[0], t[1], t[2], group(t[3].value(), c.count), c.options,
+    return Variables{chunk_attention(t[0], t[1], t[2], clusters_of(t[3].value(), c.count), c.options,
                                      {on(t[0].device(), c.mask), test_dropout(c.dropout), c.scale})};
   };
   test.reference = [c](const Tensors& t) {
@@ -130,7 +130,7 @@ OPERATION("chunk_attention") {
   Case& changed = add_case(first, 2, {3}, 2, "everything", all);
   changed.operands.insert(changed.operands.end(), {all.query_lengths, all.key_lengths, all.allowed});
   changed.forward = [](const Variables& t) {
-    return Variables{chunk_attention(t[0], t[1], t[2], group(t[3].value(), 2), {3},
+    return Variables{chunk_attention(t[0], t[1], t[2], clusters_of(t[3].value(), 2), {3},
                                      {.mask = causal_mask(t[4].value(), t[5].value(), t[6].value())})};
   };
   op.backward_reads = {0, 1, 2, 3, 4, 5, 6};
@@ -186,37 +186,37 @@ TEST_CASE("in one bucket and one chunk chunk_attention is attention without the 
   AttentionMask mask;
   mask.allowed = Tensor::full({31, 31}, true, DType::boolean);
   for (int64_t i = 0; i < 31; ++i) mask.allowed.mutable_data<bool>()[i * 32] = false;
-  const Groups all = group(Tensor::zeros({s.B, s.H, s.N}, DType::int32), 1);
+  const Clusters all = clusters_of(Tensor::zeros({s.B, s.H, s.N}, DType::int32), 1);
   for (const int64_t chunk : {31, 32, 1000})
     CHECK(difference(chunk_attention(x.q, x.k, x.v, all, {chunk}).value(),
                      attention(x.q, x.k, x.v, {.mask = mask}).value()) <= tolerance::float64);
 }
 
 // The result and its gradients.
-static std::vector<Tensor> both_passes(const Operands& x, const Groups& groups, const BucketOptions& options,
+static std::vector<Tensor> both_passes(const Operands& x, const Clusters& buckets, const BucketOptions& options,
                                        const Tensor& g) {
   const Variable q(x.q, true), k(x.k, true), v(x.v, true);
-  const Variable out = chunk_attention(q, k, v, groups, options);
+  const Variable out = chunk_attention(q, k, v, buckets, options);
   backward(out, g);
   return {out.value(), q.grad(), k.grad(), v.grad()};
 }
 
 TEST_CASE("NaN and infinity stay within their batch element and head in chunk_attention", "[chunk_attention]") {
   const HeadSizes s{2, 2, 30, 30, 3, 4};
-  const Groups groups = group(random_buckets(s, 2, 3), 3);
+  const Clusters buckets = clusters_of(random_buckets(s, 2, 3), 3);
   const Tensor g = random_tensor({2, 30, 2, 4}, DType::float32, 9);
-  check_stays_within_head(s, [&](const Operands& x) { return both_passes(x, groups, {5}, g); });
+  check_stays_within_head(s, [&](const Operands& x) { return both_passes(x, buckets, {5}, g); });
 }
 
 TEST_CASE("chunk_attention needs memory that grows with the number of positions, not its square", "[chunk_attention]") {
   const auto needed = [](int64_t N) {
     const HeadSizes s{1, 1, N, N, 4, 4};
     const Operands x(s, DType::float32);
-    const Groups groups = group(random_buckets(s, 2, N / 32), N / 32);
+    const Clusters buckets = clusters_of(random_buckets(s, 2, N / 32), N / 32);
     const Tensor g = random_tensor({1, N, 1, 4}, DType::float32, 9);
     reset_peak_memory(Device::cpu);
     const int64_t before = peak_without_scratch();
-    both_passes(x, groups, {32}, g);
+    both_passes(x, buckets, {32}, g);
     return peak_without_scratch() - before;
   };
   CHECK(needed(12000) - needed(6000) < 6000 * 100);
@@ -227,26 +227,26 @@ TEST_CASE("chunk_attention refuses what it cannot compute", "[chunk_attention]")
   const struct {
     Operands x;
     BucketOptions options;
-    Groups groups;
-  } t{Operands(s, DType::float32), {2}, group(random_buckets(s, 2, 3), 3)};
-  const auto run = [&](const Groups& groups, const BucketOptions& buckets) {
-    return chunk_attention(t.x.q, t.x.k, t.x.v, groups, buckets);
+    Clusters buckets;
+  } t{Operands(s, DType::float32), {2}, clusters_of(random_buckets(s, 2, 3), 3)};
+  const auto run = [&](const Clusters& buckets, const BucketOptions& options) {
+    return chunk_attention(t.x.q, t.x.k, t.x.v, buckets, options);
   };
-  CHECK_ERROR(chunk_attention(Tensor(), t.x.k, t.x.v, t.groups, t.options),
+  CHECK_ERROR(chunk_attention(Tensor(), t.x.k, t.x.v, t.buckets, t.options),
               "chunk_attention: q was never given a value");
   const Tensor longer({2, 5, 3, 6}), values({2, 5, 3, 7});
-  CHECK_ERROR(chunk_attention(t.x.q, longer, values, t.groups, t.options),
+  CHECK_ERROR(chunk_attention(t.x.q, longer, values, t.buckets, t.options),
               "chunk_attention: 4 queries and 5 keys, expected as many");
   CHECK_ERROR(run({}, t.options), "chunk_attention: labels was never given a value");
   for (const auto& [rows, rounds] : {std::pair(0, 1), {2, 1}, {7, 2}})
-    CHECK_ERROR(run(group(Tensor::zeros({2, rows, 4}, DType::int32), 3), t.options),
+    CHECK_ERROR(run(clusters_of(Tensor::zeros({2, rows, 4}, DType::int32), 3), t.options),
                 concat("chunk_attention: expected labels of shape ", Shape{2, 3 * rounds, 4}, ", got [2, ", rows));
-  CHECK_ERROR(run(t.groups, {0}), "chunk_attention: chunk = 0, expected at least 1");
+  CHECK_ERROR(run(t.buckets, {0}), "chunk_attention: chunk = 0, expected at least 1");
   const Tensor many({1, 1 << 20, 1 << 12, 0});
   CHECK_ERROR(chunk_attention(many, many, many, {}, {2}),
               "chunk_attention: 4294967296 rows of queries, expected at most 2147483647");
   const Tensor cuda = elsewhere({0, 4, 3, 6});
-  CHECK_ERROR(chunk_attention(cuda, cuda, cuda, group(Tensor({0, 6, 4}, DType::int32), 1), {2}),
+  CHECK_ERROR(chunk_attention(cuda, cuda, cuda, clusters_of(Tensor({0, 6, 4}, DType::int32), 1), {2}),
               "chunk_attention: labels is on cpu, expected cuda");
 }
 
@@ -256,11 +256,12 @@ TEST_CASE("CUDA finds the rows of a part of the slots and the pairs that see eac
           "[chunk_attention][gpu]") {
   const HeadSizes s{2, 2, 67, 67, 1, 1};
   const AttentionMask masked = every_way_masked(s), masked_there = on(Device::cuda, masked);
-  const Groups groups = group(random_buckets(s, 3, 4), 4), there = group(groups.labels().to(Device::cuda), 4);
+  const Clusters buckets = clusters_of(random_buckets(s, 3, 4), 4),
+                 there = clusters_of(buckets.labels().to(Device::cuda), 4);
   const AttentionSize size{2, 2, 67, 67, 1, 1};
   for (const int64_t chunk : {5, 40, 66})
     for (const auto& [first, slots] : {std::pair(1, 1), {2, 3}, {3, 2}}) {
-      ChunkSlots c{{chunk}, 2, 2, 67, 3, 4, view(groups), 1, first, slots};
+      ChunkSlots c{{chunk}, 2, 2, 67, 3, 4, view(buckets), 1, first, slots};
       Tensor rows({c.before() + slots, chunk}, DType::int32), queries({c.before() + slots}, DType::int32);
       Tensor allowed = Tensor::zeros({slots, chunk, c.keys()}, DType::boolean);
       Tensor rows_there = rows.to(Device::cuda), queries_there = queries.to(Device::cuda),
@@ -268,7 +269,7 @@ TEST_CASE("CUDA finds the rows of a part of the slots and the pairs that see eac
       cpu::chunk_rows({}, c, rows.mutable_data<int32_t>(), queries.mutable_data<int32_t>());
       c.rows = rows.data<int32_t>(), c.queries = queries.data<int32_t>();
       cpu::chunk_mask({}, c, kernel_mask(masked, size), allowed.mutable_data<bool>());
-      c.groups = view(there);
+      c.buckets = view(there);
       gpu::chunk_rows({}, c, rows_there.mutable_data<int32_t>(), queries_there.mutable_data<int32_t>());
       c.rows = rows_there.data<int32_t>(), c.queries = queries_there.data<int32_t>();
       gpu::chunk_mask({}, c, kernel_mask(masked_there, size), allowed_there.mutable_data<bool>());

@@ -6,7 +6,7 @@
 namespace {
 
 // Labels [B, H, N] of which some are no clusters; every third cluster is empty.
-Tensor labels_in(const Grouped& size) {
+Tensor labels_in(const ClusterSizes& size) {
   Tensor labels = integers({size.B, size.H, size.N}, -2, int(size.C) + 1);
   int32_t* label = labels.mutable_data<int32_t>();
   for (int64_t i = 0; i < labels.elements(); ++i)
@@ -15,9 +15,9 @@ Tensor labels_in(const Grouped& size) {
 }
 
 // The sizes, each with the number of columns, of both operations.
-std::vector<std::pair<Grouped, int64_t>> every_size() {
-  std::vector<std::pair<Grouped, int64_t>> sizes{{{2, 2, 7, 4}, 3}};
-  for (const Grouped& size : grouped) sizes.push_back({size, 8});
+std::vector<std::pair<ClusterSizes, int64_t>> every_size() {
+  std::vector<std::pair<ClusterSizes, int64_t>> sizes{{{2, 2, 7, 4}, 3}};
+  for (const ClusterSizes& size : cluster_sizes) sizes.push_back({size, 8});
   for (const int64_t D : {0, 1, 3, 20, 33, 64, 128, 200}) sizes.push_back({{2, 3, 61, 7}, D});
   sizes.push_back({{2, 2, 301, 13}, 33});
   sizes.push_back({{1, 1, 9, 2}, 2064});  // more columns than a block has threads, in single elements and in packs
@@ -25,20 +25,22 @@ std::vector<std::pair<Grouped, int64_t>> every_size() {
   return sizes;
 }
 
-std::string size_name(const Grouped& size, int64_t D) { return concat(grouped_label("", size), ", D = ", D); }
+std::string size_name(const ClusterSizes& size, int64_t D) {
+  return concat(Shape{size.B, size.H, size.N}, " in ", size.C, " clusters, D = ", D);
+}
 
 }  // namespace
 
 OPERATION("cluster_mean") {
-  const auto add = [&](const Grouped& size, int64_t D, const Tensor& labels, const std::string& name) {
+  const auto add = [&](const ClusterSizes& size, int64_t D, const Tensor& labels, const std::string& name) {
     Case& test = op.add(name, {normal({size.B, size.N, size.H, D}), labels});
     test.forward = [C = size.C](const Variables& t) {
-      const Groups groups = group(t[1].value(), C);
-      return Variables{cluster_mean(t[0], groups)};
+      const Clusters clusters = clusters_of(t[1].value(), C);
+      return Variables{cluster_mean(t[0], clusters)};
     };
     test.reference = [C = size.C](const Tensors& t) {
-      const Groups groups = group(t[1], C);
-      return Tensors{from_doubles(reference_cluster_mean(t[0], groups), t[0].shape().with(1, C))};
+      const Clusters clusters = clusters_of(t[1], C);
+      return Tensors{from_doubles(reference_cluster_mean(t[0], clusters), t[0].shape().with(1, C))};
     };
   };
   op.backward_reads = {1};
@@ -52,11 +54,11 @@ OPERATION("cluster_broadcast") {
   for (const auto& [size, D] : every_size()) {
     Case& test = op.add(size_name(size, D), {normal({size.B, size.C, size.H, D}), labels_in(size)});
     test.forward = [size = size, D = D](const Variables& t) {
-      const Groups groups = group(t[1].value(), size.C);
+      const Clusters clusters = clusters_of(t[1].value(), size.C);
       const Tensor& x = t[0].value();
       Tensor sum = Tensor::full({size.B, size.N, size.H, D}, 1, x.dtype(), x.device());
-      cluster_mean_backward(x, groups, sum);
-      return Variables{cluster_broadcast(t[0], groups), sum};
+      cluster_mean_backward(x, clusters, sum);
+      return Variables{cluster_broadcast(t[0], clusters), sum};
     };
     test.reference = [size = size, D = D](const Tensors& t) {
       const Rows4 rows(t[0]);
@@ -83,25 +85,25 @@ OPERATION("cluster_broadcast") {
 TEST_CASE("operations on clusters refuse what they cannot compute", "[cluster_mean]") {
   const struct {
     Tensor x, centroids;
-    Groups groups;
-  } c{Tensor({2, 7, 3, 4}), Tensor({2, 5, 3, 4}), group(Tensor::zeros({2, 3, 7}, DType::int32), 5)};
+    Clusters clusters;
+  } c{Tensor({2, 7, 3, 4}), Tensor({2, 5, 3, 4}), clusters_of(Tensor::zeros({2, 3, 7}, DType::int32), 5)};
   Tensor sum = c.centroids;
-  CHECK_ERROR(cluster_mean(Tensor(), c.groups), "cluster_mean: x was never given a value");
-  CHECK_ERROR(cluster_mean(c.x.cast(DType::int32), c.groups), "cluster_mean: x must be floating");
-  CHECK_ERROR(cluster_mean(c.x.reshape({2, 7, 12}), c.groups),
+  CHECK_ERROR(cluster_mean(Tensor(), c.clusters), "cluster_mean: x was never given a value");
+  CHECK_ERROR(cluster_mean(c.x.cast(DType::int32), c.clusters), "cluster_mean: x must be floating");
+  CHECK_ERROR(cluster_mean(c.x.reshape({2, 7, 12}), c.clusters),
               "cluster_mean: expected x of shape [B, N, H, D], got [2, 7, 12]");
-  CHECK_ERROR(cluster_mean(c.x.reshape({7, 2, 3, 4}), c.groups),
+  CHECK_ERROR(cluster_mean(c.x.reshape({7, 2, 3, 4}), c.clusters),
               "cluster_mean: expected labels of shape [7, 3, 2], got [2, 3, 7]");
   CHECK_ERROR(cluster_mean(c.x, {}), "cluster_mean: labels was never given a value");
   CHECK_ERROR(cluster_broadcast(c.centroids, {}), "cluster_broadcast: labels was never given a value");
-  CHECK_ERROR(cluster_broadcast(c.x, c.groups),
+  CHECK_ERROR(cluster_broadcast(c.x, c.clusters),
               "cluster_broadcast: expected x of shape [2, 5, 3, 4], got [2, 7, 3, 4]");
-  CHECK_ERROR(cluster_broadcast(c.centroids.reshape({2, 15, 4}), c.groups),
+  CHECK_ERROR(cluster_broadcast(c.centroids.reshape({2, 15, 4}), c.clusters),
               "cluster_broadcast: expected x of shape [B, C, H, D], got [2, 15, 4]");
-  CHECK_ERROR(cluster_mean_backward(c.centroids, c.groups, sum),
+  CHECK_ERROR(cluster_mean_backward(c.centroids, c.clusters, sum),
               "cluster_mean: expected the sum of shape [2, 7, 3, 4], got [2, 5, 3, 4]");
-  const Groups here = group(Tensor({0, 2, 3}, DType::int32), 4);
+  const Clusters here = clusters_of(Tensor({0, 2, 3}, DType::int32), 4);
   CHECK_ERROR(cluster_mean(elsewhere({0, 3, 2, 5}), here), "cluster_mean: labels is on cpu, expected cuda");
   CHECK_ERROR(cluster_broadcast(elsewhere({0, 4, 2, 5}), here), "cluster_broadcast: labels is on cpu, x on cuda");
-  CHECK_NEEDS_CUDA(group(elsewhere({0, 2, 3}, DType::int32), 4), "group");
+  CHECK_NEEDS_CUDA(clusters_of(elsewhere({0, 2, 3}, DType::int32), 4), "clusters_of");
 }

@@ -132,15 +132,9 @@ inline const Shape row_shapes[] = {{0, 5},  {1, 1},     {3, 1},    {5, 2},    {7
 
 // B, H, N and clusters: nothing, one, odd, several chunks of queries, more clusters than queries, more than a block
 // takes at once.
-struct Grouped {
-  int64_t B, H, N, C;
-};
-inline const Grouped grouped[] = {{0, 2, 3, 2},    {2, 0, 3, 2},     {2, 3, 0, 4},     {2, 3, 7, 0},
-                                  {1, 1, 1, 1},    {2, 3, 17, 1},    {2, 1, 33, 7},    {1, 2, 300, 5},
-                                  {2, 3, 257, 40}, {1, 1, 100, 300}, {1, 2, 2100, 31}, {1, 1, 5003, 1100}};
-inline std::string grouped_label(const std::string& what, const Grouped& size) {
-  return concat(what, " ", Shape{size.B, size.H, size.N}, " in ", size.C, " clusters");
-}
+inline const ClusterSizes cluster_sizes[] = {{0, 2, 3, 2},    {2, 0, 3, 2},     {2, 3, 0, 4},     {2, 3, 7, 0},
+                                             {1, 1, 1, 1},    {2, 3, 17, 1},    {2, 1, 33, 7},    {1, 2, 300, 5},
+                                             {2, 3, 257, 40}, {1, 1, 100, 300}, {1, 2, 2100, 31}, {1, 1, 5003, 1100}};
 
 }  // namespace cairn::test
 

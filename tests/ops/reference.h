@@ -127,11 +127,11 @@ struct Rows4 {
 };
 
 // The mean of x [B, N, H, D] over each cluster.
-inline std::vector<double> reference_cluster_mean(const Tensor& x, const Groups& groups) {
-  const int64_t B = x.size(0), N = x.size(1), H = x.size(2), C = groups.clusters();
+inline std::vector<double> reference_cluster_mean(const Tensor& x, const Clusters& clusters) {
+  const int64_t B = x.size(0), N = x.size(1), H = x.size(2), C = clusters.count();
   const Rows4 from(x);
   Rows4 result(Tensor::zeros(x.shape().with(1, C), DType::float64));
-  const auto labels = groups.labels().to_vector<int32_t>();
+  const auto labels = clusters.labels().to_vector<int32_t>();
   for (int64_t head = 0; head < B * H && N > 0; ++head) {
     const auto label = labels.begin() + head * N;
     for (int64_t i = 0; i < N; ++i) {

@@ -13,12 +13,12 @@ namespace {
 
 // Everything that topk_attention takes: random labels (some -1), top keys (rising, some missing), mass and rest.
 struct TopCase {
-  TopCase(const HeadSizes& sizes, int64_t clusters, int64_t top, DType dtype, uint64_t seed = 1)
+  TopCase(const HeadSizes& sizes, int64_t count, int64_t top, DType dtype, uint64_t seed = 1)
       : s(sizes),
-        C(clusters),
+        C(count),
         k(top),
         x(s, dtype, seed),
-        groups(group(random_integers({s.B, s.H, s.N}, -1, int(C) - 1, DType::int32, seed + 40), C)),
+        clusters(clusters_of(random_integers({s.B, s.H, s.N}, -1, int(C) - 1, DType::int32, seed + 40), C)),
         topk({s.B, s.H, C, k}, DType::int32),
         mass(random_tensor({s.B, s.H, C}, dtype, seed + 50)),
         rest(random_tensor({s.B, C, s.H, s.M}, dtype, seed + 60)) {
@@ -36,17 +36,17 @@ struct TopCase {
   }
 
   Tensor run(const AttentionOptions& options = {}) const {
-    return topk_attention(x.q, x.k, x.v, groups, topk, mass, rest, options);
+    return topk_attention(x.q, x.k, x.v, clusters, topk, mass, rest, options);
   }
 
   int64_t label(int64_t b, int64_t h, int64_t i) const {
-    return groups.labels().data<int32_t>()[(b * s.H + h) * s.N + i];
+    return clusters.labels().data<int32_t>()[(b * s.H + h) * s.N + i];
   }
 
   HeadSizes s;
   int64_t C, k;
   Operands x;
-  Groups groups;
+  Clusters clusters;
   Tensor topk, mass, rest;
 };
 
@@ -57,7 +57,7 @@ TEST_CASE("gradient of improved clustered attention, from means over top keys to
   const HeadSizes s{2, 2, 6, 7, 3, 2};
   const Operands x(s, DType::float64);
   const Tensor lengths = int32s({7, 5});
-  const Groups groups = group(random_integers({s.B, s.H, s.N}, -1, 2, DType::int32, 3), 3);
+  const Clusters clusters = clusters_of(random_integers({s.B, s.H, s.N}, -1, 2, DType::int32, 3), 3);
   const Generator generator(2);
   for (int64_t top : {1, 3, 7})
     for (float p : {0.0f, 0.3f}) {
@@ -65,7 +65,7 @@ TEST_CASE("gradient of improved clustered attention, from means over top keys to
       const AttentionOptions exact{{.key_lengths = lengths}, {p, generator.draw(0, Purpose::attention_dropout)}, 0};
       const AttentionOptions tail{{.key_lengths = lengths}, {p, generator.draw(0, Purpose::attention_rest_dropout)}, 0};
       CHECK_GRADIENT(
-          [&](const auto& in) { return improved_clustered(in[0], in[1], in[2], groups, top, exact, tail).out; }, x.q,
+          [&](const auto& in) { return improved_clustered(in[0], in[1], in[2], clusters, top, exact, tail).out; }, x.q,
           x.k, x.v);
     }
 }
@@ -73,11 +73,11 @@ TEST_CASE("gradient of improved clustered attention, from means over top keys to
 TEST_CASE("improved clustered attention is full attention where every key is a top key", "[topk_attention]") {
   const HeadSizes s{2, 2, 31, 17, 3, 4};
   const Operands x(s, DType::float64);
-  const Groups groups = group(random_integers({s.B, s.H, s.N}, 0, 4, DType::int32, 3), 5);
+  const Clusters clusters = clusters_of(random_integers({s.B, s.H, s.N}, 0, 4, DType::int32, 3), 5);
   const AttentionOptions options{.mask = {.key_lengths = int32s({17, 9})}};
   for (int64_t top : {17, 40}) {
     const Variable q(x.q, true), k(x.k, true), v(x.v, true);
-    const Variable out = improved_clustered(q, k, v, groups, top, options, options).out;
+    const Variable out = improved_clustered(q, k, v, clusters, top, options, options).out;
     const Tensor g = random_tensor(out.shape(), DType::float64, 8);
     backward(out, g);
     const AttentionResults expected = attention_both_ways(x.q, x.k, x.v, options, g);
@@ -90,7 +90,7 @@ TEST_CASE("improved clustered attention is full attention where every key is a t
 
 TEST_CASE("a query of no cluster gets exact zeros, and so does its gradient", "[topk_attention]") {
   const TopCase test({1, 2, 40, 11, 4, 5}, 5, 3, DType::float32);
-  const auto g = topk_attention_backward(test.x.q, test.x.k, test.x.v, test.groups, test.topk, test.mass, {},
+  const auto g = topk_attention_backward(test.x.q, test.x.k, test.x.v, test.clusters, test.topk, test.mass, {},
                                          random_tensor({1, 40, 2, 5}, DType::float32, 9));
   const Rows4 out(test.run()), dq(g.dq);
   int without = 0;
@@ -107,7 +107,7 @@ TEST_CASE("a query of no cluster gets exact zeros, and so does its gradient", "[
 TEST_CASE("a cluster without top keys leaves its queries the rest alone", "[topk_attention]") {
   TopCase test({1, 1, 6, 4, 3, 2}, 2, 3, DType::float32);
   std::fill_n(test.topk.mutable_data<int32_t>(), 6, -1);
-  CHECK(same_bits(test.run(), cluster_broadcast(test.rest, test.groups).value()));
+  CHECK(same_bits(test.run(), cluster_broadcast(test.rest, test.clusters).value()));
 }
 
 TEST_CASE("NaN and infinity stay within their batch element and head in topk_attention", "[topk_attention]") {
@@ -115,7 +115,7 @@ TEST_CASE("NaN and infinity stay within their batch element and head in topk_att
   const Tensor g = random_tensor({2, 30, 2, 4}, DType::float32, 9);
   check_stays_within_head(test.s, [&](const Operands& x) {
     test.x = x;
-    auto b = topk_attention_backward(x.q, x.k, x.v, test.groups, test.topk, test.mass, {}, g);
+    auto b = topk_attention_backward(x.q, x.k, x.v, test.clusters, test.topk, test.mass, {}, g);
     return std::vector<Tensor>{test.run(), b.dq, b.dk, b.dv};
   });
 }
@@ -129,42 +129,43 @@ TEST_CASE("dropout of topk_attention zeroes weights or scales them by 1 / (1 - p
   const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
   const Tensor rest = Tensor::zeros({s.B, 10, s.H, s.S}, DType::float64);
   check_proportion([&](double p) {  // of the weights of queries that have a cluster
-    return as_double(topk_attention(test.x.q, test.x.k, identity, test.groups, test.topk, test.mass, rest,
+    return as_double(topk_attention(test.x.q, test.x.k, identity, test.clusters, test.topk, test.mass, rest,
                                     {.dropout = test_dropout(p)}));
   });
 }
 
 TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
   const TopCase t({2, 3, 4, 5, 6, 7}, 3, 2, DType::float32);
-  const auto run = [&](const Groups& groups, const Tensor& topk, const Tensor& mass, const Tensor& rest) {
-    return topk_attention(t.x.q, t.x.k, t.x.v, groups, topk, mass, rest, {});
+  const auto run = [&](const Clusters& clusters, const Tensor& topk, const Tensor& mass, const Tensor& rest) {
+    return topk_attention(t.x.q, t.x.k, t.x.v, clusters, topk, mass, rest, {});
   };
-  CHECK_ERROR(topk_attention(t.x.q, t.x.q, t.x.v, t.groups, t.topk, t.mass, t.rest, {}),
+  CHECK_ERROR(topk_attention(t.x.q, t.x.q, t.x.v, t.clusters, t.topk, t.mass, t.rest, {}),
               "topk_attention: expected v of shape [2, 4, 3, M], got [2, 5, 3, 7]");
-  CHECK_ERROR(topk_attention(Tensor(), t.x.k, t.x.v, t.groups, t.topk, t.mass, t.rest, {}),
+  CHECK_ERROR(topk_attention(Tensor(), t.x.k, t.x.v, t.clusters, t.topk, t.mass, t.rest, {}),
               "topk_attention: q was never given a value");
-  CHECK_ERROR(run(group(Tensor::zeros({2, 3, 5}, DType::int32), 3), t.topk, t.mass, t.rest),
+  CHECK_ERROR(run(clusters_of(Tensor::zeros({2, 3, 5}, DType::int32), 3), t.topk, t.mass, t.rest),
               "topk_attention: expected labels of shape [2, 3, 4], got [2, 3, 5]");
   CHECK_ERROR(run({}, t.topk, t.mass, t.rest), "topk_attention: labels was never given a value");
-  CHECK_ERROR(run(t.groups, t.topk.cast(DType::int64), t.mass, t.rest),
+  CHECK_ERROR(run(t.clusters, t.topk.cast(DType::int64), t.mass, t.rest),
               "topk_attention: expected topk to be int32, got int64");
-  CHECK_ERROR(run(t.groups, t.topk.reshape({2, 3, 6}), t.mass, t.rest),
+  CHECK_ERROR(run(t.clusters, t.topk.reshape({2, 3, 6}), t.mass, t.rest),
               "topk_attention: expected topk of shape [2, 3, C, T], got [2, 3, 6]");
-  CHECK_ERROR(run(t.groups, t.topk.reshape({3, 2, 3, 2}), t.mass, t.rest),
+  CHECK_ERROR(run(t.clusters, t.topk.reshape({3, 2, 3, 2}), t.mass, t.rest),
               "topk_attention: expected topk of shape [2, 3, C, T], got [3, 2, 3, 2]");
-  CHECK_ERROR(run(t.groups, Tensor::full(t.topk.shape(), 5, DType::int32), t.mass, t.rest),
+  CHECK_ERROR(run(t.clusters, Tensor::full(t.topk.shape(), 5, DType::int32), t.mass, t.rest),
               "topk_attention: topk[0] is 5, expected -1 to 4");
-  CHECK_ERROR(run(t.groups, t.topk, t.mass.reshape({3, 2, 3}), t.rest),
+  CHECK_ERROR(run(t.clusters, t.topk, t.mass.reshape({3, 2, 3}), t.rest),
               "topk_attention: expected mass of shape [2, 3, 3], got [3, 2, 3]");
-  CHECK_ERROR(run(t.groups, t.topk, t.mass, t.rest.reshape({2, 3, 7, 3})),
+  CHECK_ERROR(run(t.clusters, t.topk, t.mass, t.rest.reshape({2, 3, 7, 3})),
               "topk_attention: expected rest of shape [2, 3, 3, 7], got [2, 3, 7, 3]");
-  CHECK_ERROR(run(t.groups, t.topk, t.mass, {}), "topk_attention: rest was never given a value");
-  CHECK_ERROR(run(t.groups, t.topk, {}, t.rest), "topk_attention: mass was never given a value");
-  CHECK_ERROR(run(t.groups, t.topk, t.mass.cast(DType::float64), t.rest),
+  CHECK_ERROR(run(t.clusters, t.topk, t.mass, {}), "topk_attention: rest was never given a value");
+  CHECK_ERROR(run(t.clusters, t.topk, {}, t.rest), "topk_attention: mass was never given a value");
+  CHECK_ERROR(run(t.clusters, t.topk, t.mass.cast(DType::float64), t.rest),
               "topk_attention: mass is float64, q is float32");
   const Tensor cuda = elsewhere({0, 4, 3, 6});
-  CHECK_ERROR(topk_attention(cuda, cuda, cuda, group(Tensor({0, 3, 4}, DType::int32), 1), t.topk, t.mass, t.rest, {}),
-              "topk_attention: topk is on cpu, q on cuda");
+  CHECK_ERROR(
+      topk_attention(cuda, cuda, cuda, clusters_of(Tensor({0, 3, 4}, DType::int32), 1), t.topk, t.mass, t.rest, {}),
+      "topk_attention: topk is on cpu, q on cuda");
 }
 
 namespace {
@@ -223,14 +224,14 @@ Tensors operands_of(const Split& c) {
 
 // With a mass and a rest, recorded as a node of its own; without, as oracle-top does.
 Variable forward_of(const Split& c, const Variables& t) {
-  const Groups groups = group(t[3].value(), c.C);
+  const Clusters clusters = clusters_of(t[3].value(), c.C);
   const AttentionOptions options{.dropout = test_dropout(c.dropout)};
-  if (c.alone) return topk_attention(t[0], t[1], t[2], groups, t[4].value(), options);
+  if (c.alone) return topk_attention(t[0], t[1], t[2], clusters, t[4].value(), options);
   Tensors x;
   for (const Variable& operand : t) x.push_back(operand.value());
-  return record("topk_attention", topk_attention(x[0], x[1], x[2], groups, x[4], x[5], x[6], options),
-                {t[0], t[1], t[2], t[5], t[6]}, [x, groups, options](const Tensor& g) -> Gradients {
-                  const auto d = topk_attention_backward(x[0], x[1], x[2], groups, x[4], x[5], options, g);
+  return record("topk_attention", topk_attention(x[0], x[1], x[2], clusters, x[4], x[5], x[6], options),
+                {t[0], t[1], t[2], t[5], t[6]}, [x, clusters, options](const Tensor& g) -> Gradients {
+                  const auto d = topk_attention_backward(x[0], x[1], x[2], clusters, x[4], x[5], options, g);
                   return {d.dq, d.dk, d.dv, d.dmass, d.drest};
                 });
 }
@@ -347,7 +348,7 @@ OPERATION("improved_clustered") {
                          normal({c.s.B, c.s.S, c.s.H, c.s.M}, 3), labels_of(c), lengths});
     const auto run = [=](const auto& q, const auto& k, const auto& v, const Tensor& labels, const Tensor& key_lengths) {
       const AttentionMask mask{.key_lengths = key_lengths};
-      return improved_clustered(q, k, v, group(labels, c.C), c.k, {mask, test_dropout(c.dropout)},
+      return improved_clustered(q, k, v, clusters_of(labels, c.C), c.k, {mask, test_dropout(c.dropout)},
                                 {mask, test_dropout(c.dropout, Purpose::attention_rest_dropout)}, true,
                                 given.to(labels.device()));
     };
@@ -356,8 +357,8 @@ OPERATION("improved_clustered") {
       return Variables{out, mass.clone()};
     };
     test.reference = [=](const Tensors& t) {
-      const Groups groups = group(t[3], c.C);
-      const Tensor means = from_doubles(reference_cluster_mean(t[0], groups), t[0].shape().with(1, c.C));
+      const Clusters clusters = clusters_of(t[3], c.C);
+      const Tensor means = from_doubles(reference_cluster_mean(t[0], clusters), t[0].shape().with(1, c.C));
       const CentroidTopK split =
           centroid_topk(means, t[1], t[2], c.k, true,
                         {{.key_lengths = t[4]}, test_dropout(c.dropout, Purpose::attention_rest_dropout)}, given);
@@ -418,7 +419,7 @@ TEST_CASE("a member that is missing has no part in topk_attention's gradient of 
     t[1] = with(t[1], {{16 * t[4].data<int32_t>()[0], -INFINITY}});
     const auto on_device = [&](size_t i) { return t[i].cast(DType::bfloat16).to(Device::cuda); };
     const Tensor q = on_device(0);
-    const auto g = topk_attention_backward(q, on_device(1), on_device(2), group(t[3].to(Device::cuda), 1),
+    const auto g = topk_attention_backward(q, on_device(1), on_device(2), clusters_of(t[3].to(Device::cuda), 1),
                                            t[4].to(Device::cuda), on_device(5), {}, q);
     CHECK(std::isfinite(as_double(g.dmass)[0]));
   }

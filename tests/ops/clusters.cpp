@@ -1,11 +1,11 @@
 #include "tests/ops/operation.h"
 
-OPERATION("group") {
+OPERATION("clusters_of") {
   const auto add = [&](const Tensor& labels, int64_t C) {
     Case& test = op.add(concat(labels.shape(), " in ", C, " clusters"), {labels});
     test.forward = [C](const Variables& t) {
-      const Groups groups = group(t[0].value(), C);
-      return Variables{Variable(groups.permutation()), Variable(groups.offsets())};
+      const Clusters clusters = clusters_of(t[0].value(), C);
+      return Variables{Variable(clusters.permutation()), Variable(clusters.offsets())};
     };
     // The members of each cluster in rising order, then the queries without a cluster.
     test.reference = [C](const Tensors& t) {
@@ -28,27 +28,28 @@ OPERATION("group") {
       return Tensors{Tensor::from(permutation, shape), Tensor::from(offsets, shape.with(-1, C + 1))};
     };
   };
-  for (const auto& [B, H, N, C] : grouped) add(integers({B, H, N}, -2, int(C) + 1), C);
+  for (const auto& [B, H, N, C] : cluster_sizes) add(integers({B, H, N}, -2, int(C) + 1), C);
   for (const int64_t C : {1, 2, 7, 40}) add(integers({1, 2, 1000}, -2, int(C) + 1), C);
   // Many rounds of a warp: 16 chunks of 18,944 queries; one chunk of 1500 in each of many rows; one cluster.
   add(integers({1, 1, 300'007}, -1, 12), 12);
   add(integers({16, 16, 1500}, -1, 6), 6);
   add(integers({1, 2, 1000}, 3, 3), 5);
-  op.forward = [](const Variables& t) { return Variables{Variable(group(t[0].value(), 2).permutation())}; };
-  op.refuses({Tensor({1, 1, 3}, DType::int64)}, "group: expected labels to be int32, got int64");
-  op.refuses({Tensor({1, 3}, DType::int32)}, "group: expected labels of shape [B, H, N], got [1, 3]");
+  op.forward = [](const Variables& t) { return Variables{Variable(clusters_of(t[0].value(), 2).permutation())}; };
+  op.refuses({Tensor({1, 1, 3}, DType::int64)}, "clusters_of: expected labels to be int32, got int64");
+  op.refuses({Tensor({1, 3}, DType::int32)}, "clusters_of: expected labels of shape [B, H, N], got [1, 3]");
 }
 
-TEST_CASE("group needs a number of clusters", "[group]") {
-  CHECK_ERROR(group(Tensor::zeros({1, 1, 3}, DType::int32), -1), "group: clusters = -1, expected at least 0");
+TEST_CASE("clusters_of needs a number of clusters", "[clusters_of]") {
+  CHECK_ERROR(clusters_of(Tensor::zeros({1, 1, 3}, DType::int32), -1),
+              "clusters_of: clusters = -1, expected at least 0");
 }
 
 namespace {
 
-// The largest group whose share of the n positions begins at or before position i.
+// The last cluster whose share of the n positions begins at or before position i.
 int32_t expected_label(int64_t i, int64_t n, int64_t C, bool shift) {
   if (shift) {
-    int64_t half = 0;  // half a group, rounded up
+    int64_t half = 0;  // half a cluster, rounded up
     while (half * 2 * C < n) ++half;
     i = (i + half) % n;
   }
@@ -62,7 +63,7 @@ int32_t expected_label(int64_t i, int64_t n, int64_t C, bool shift) {
 
 OPERATION("position_labels") {
   const auto add = [&](const Shape& shape, const Tensor& lengths, int64_t C, bool shift) {
-    Case& test = op.add(concat(shape, " in ", C, " groups", shift ? ", shifted" : ""), {lengths});
+    Case& test = op.add(concat(shape, " in ", C, " clusters", shift ? ", shifted" : ""), {lengths});
     test.forward = [=](const Variables& t) {
       return Variables{Variable(position_labels(shape, t[0].value(), C, shift, t[0].device()))};
     };
@@ -79,7 +80,7 @@ OPERATION("position_labels") {
   for (const bool shift : {false, true}) {
     for (const int32_t N : {0, 1, 2, 7, 12, 31, 64})
       for (const int64_t C : {1, 2, 3, 5, 12, 31, 100}) add({4, 2, N}, int32s({N, N / 2, N > 0 ? 1 : 0, 0}), C, shift);
-    for (const Grouped& size : grouped)
+    for (const ClusterSizes& size : cluster_sizes)
       if (size.C > 0) add({size.B, size.H, size.N}, integers({size.B}, 0, int(size.N)), size.C, shift);
   }
   op.forward = [](const Variables& t) {
@@ -101,7 +102,7 @@ TEST_CASE("without lengths, all positions have a label", "[position_labels]") {
   CHECK_ERROR(within(int32s({3}), 2), "within: lengths[0] is 3, expected 0 to 2");
 }
 
-TEST_CASE("position labels of more groups than there are queries, and of very many", "[position_labels]") {
+TEST_CASE("position labels of more clusters than there are queries, and of very many", "[position_labels]") {
   const int64_t n = 70'000, maximum = 2147483647;
   const auto labels = position_labels({1, 1, n}, {}, maximum, false, Device::cpu).to_vector<int32_t>();
   for (int64_t i = 0; i < n; ++i) REQUIRE(labels[size_t(i)] == i);

@@ -1,5 +1,5 @@
 // A stable counting sort of queries by cluster: the members of a cluster stand together, in rising order. Permutation
-// and offsets equal the CPU's, because they are integers. (label_queries, below: groups of consecutive queries.)
+// and offsets equal the CPU's, because they are integers. (label_queries, below: clusters of consecutive queries.)
 //
 // Shapes. A row is one (batch element, head): N queries, R = B * H rows. Labels outside [0, C) share bucket C, which
 // comes last.
@@ -20,7 +20,7 @@
 // counting would take far longer than placing.
 // Traffic: 8 bytes a query, the floor. A row is read once for each chunk and each 512 buckets; all readings but the
 // first come from the L2 cache.
-#include "core/kernels/group.h"
+#include "core/kernels/clusters.h"
 
 #include <algorithm>
 #include <bit>
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(threads) group_queries(GroupProblem p) {
 constexpr int label_threads = 256;
 
 __global__ void __launch_bounds__(label_threads)
-    label_queries(GroupSize size, const int32_t* lengths, bool shift, int32_t* labels) {
+    label_queries(ClusterSizes size, const int32_t* lengths, bool shift, int32_t* labels) {
   const int64_t query = int64_t(blockIdx.x) * label_threads + threadIdx.x;
   if (query >= size.B * size.H * size.N) return;
   const int64_t batch_head = query / size.N, i = query % size.N, n = lengths ? lengths[batch_head / size.H] : size.N;
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(label_threads)
 
 }  // namespace
 
-void group(Stream stream, GroupSize size, const int32_t* labels, int32_t* permutation, int32_t* offsets) {
+void sort_by_label(Stream stream, ClusterSizes size, const int32_t* labels, int32_t* permutation, int32_t* offsets) {
   const int64_t rows = size.B * size.H, N = size.N, tiles = ceil_div(size.C + 1, tile);
   if (rows == 0) return;
   const int64_t wanted = std::min({max_chunks, ceil_div(wanted_blocks, rows * tiles), ceil_div(N, threads)});
@@ -150,7 +150,7 @@ void group(Stream stream, GroupSize size, const int32_t* labels, int32_t* permut
   launch(group_queries, {rows * chunks * tiles, threads, 0, stream}, problem);
 }
 
-void position_labels(Stream stream, GroupSize size, const int32_t* lengths, bool shift, int32_t* labels) {
+void position_labels(Stream stream, ClusterSizes size, const int32_t* lengths, bool shift, int32_t* labels) {
   const int64_t queries = size.B * size.H * size.N;
   if (queries == 0) return;
   launch(label_queries, {ceil_div(queries, label_threads), label_threads, 0, stream}, size, lengths, shift, labels);

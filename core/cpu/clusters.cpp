@@ -1,4 +1,4 @@
-#include "core/kernels/group.h"
+#include "core/kernels/clusters.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 namespace cairn::cpu {
 
-void group(Stream, GroupSize size, const int32_t* labels, int32_t* permutation, int32_t* offsets) {
+void sort_by_label(Stream, ClusterSizes size, const int32_t* labels, int32_t* permutation, int32_t* offsets) {
   const int64_t N = size.N, C = size.C;
   parallel_tasks(size.B * size.H, [=](int64_t batch_head) {
     const int32_t* label = labels + batch_head * N;
@@ -26,7 +26,7 @@ void group(Stream, GroupSize size, const int32_t* labels, int32_t* permutation, 
   });
 }
 
-void position_labels(Stream, GroupSize size, const int32_t* lengths, bool shift, int32_t* labels) {
+void position_labels(Stream, ClusterSizes size, const int32_t* lengths, bool shift, int32_t* labels) {
   parallel_tasks(size.B * size.H, [=](int64_t batch_head) {
     const int64_t n = lengths ? lengths[batch_head / size.H] : size.N;
     for (int64_t i = 0; i < size.N; ++i)

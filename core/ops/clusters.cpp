@@ -7,27 +7,27 @@
 
 namespace cairn {
 
-void Groups::check(const char* operation, const Shape& shape, Device device) const {
+void Clusters::check(const char* operation, const Shape& shape, Device device) const {
   cairn::check(labels_.defined(), operation, ": labels was never given a value");
   cairn::check(labels_.device() == device, operation, ": labels is on ", name(labels_.device()), ", expected ",
                name(device));
   cairn::check(labels_.shape() == shape, operation, ": expected labels of shape ", shape, ", got ", labels_.shape());
-  cairn::check(version() == version_, operation, ": the groups were changed after they were made");
+  cairn::check(version() == version_, operation, ": the clusters were changed after they were made");
 }
 
-Groups group(const Tensor& labels, int64_t clusters) {
-  const Sizes s = expect("group", {of_type(DType::int32, "labels", labels, "B H N")});
-  check_clusters("group", clusters, 0, s['N']);
-  Groups groups;
-  groups.labels_ = labels;
-  groups.permutation_ = Tensor(labels.shape(), DType::int32, labels.device());
-  groups.offsets_ = Tensor(labels.shape().with(-1, clusters + 1), DType::int32, labels.device());
-  groups.clusters_ = clusters;
-  CAIRN_CALL("group", labels,
-             group(stream, group_size(groups), labels.data<int32_t>(), groups.permutation_.mutable_data<int32_t>(),
-                   groups.offsets_.mutable_data<int32_t>()));
-  groups.version_ = groups.version();
-  return groups;
+Clusters clusters_of(const Tensor& labels, int64_t count) {
+  const Sizes s = expect("clusters_of", {of_type(DType::int32, "labels", labels, "B H N")});
+  check_clusters("clusters_of", count, 0, s['N']);
+  Clusters clusters;
+  clusters.labels_ = labels;
+  clusters.permutation_ = Tensor(labels.shape(), DType::int32, labels.device());
+  clusters.offsets_ = Tensor(labels.shape().with(-1, count + 1), DType::int32, labels.device());
+  clusters.count_ = count;
+  CAIRN_CALL("clusters_of", labels,
+             sort_by_label(stream, sizes(clusters), labels.data<int32_t>(),
+                           clusters.permutation_.mutable_data<int32_t>(), clusters.offsets_.mutable_data<int32_t>()));
+  clusters.version_ = clusters.version();
+  return clusters;
 }
 
 Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t clusters, bool shift, Device device) {
@@ -37,9 +37,10 @@ Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t cluste
   expect("position_labels",
          {of_type(DType::int32, "labels", labels, "B H N"), optional(of_type(DType::int32, "lengths", lengths, "B"))});
   check_values("position_labels", "lengths", lengths, 0, shape[2]);
-  CAIRN_CALL("position_labels", labels,
-             position_labels(stream, unless_empty(GroupSize{shape[0], shape[1], shape[2], clusters}, labels.elements()),
-                             data_or_null<int32_t>(lengths), shift, labels.mutable_data<int32_t>()));
+  CAIRN_CALL(
+      "position_labels", labels,
+      position_labels(stream, unless_empty(ClusterSizes{shape[0], shape[1], shape[2], clusters}, labels.elements()),
+                      data_or_null<int32_t>(lengths), shift, labels.mutable_data<int32_t>()));
   return labels;
 }
 
