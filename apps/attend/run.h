@@ -13,7 +13,7 @@
 namespace cairn::attend {
 
 struct RunOptions {
-  Place compute;
+  DeviceAndDType compute;
   uint64_t seed = 1;
   bool gradients = false;
 };

@@ -34,10 +34,10 @@ double seconds_per_call(Device device, const std::function<void()>& work) {
 // The work of one repetition. The constructor does everything that is done only once.
 class Workload {
  public:
-  explicit Workload(const Problem& p) : device_(p.place.device), generator_(p.seed) {
+  explicit Workload(const Problem& p) : device_(p.compute.device), generator_(p.seed) {
     RandomStream random(p.seed, 0, Purpose::data);
     const auto normal = [&](const Shape& shape) {
-      return random_normal(shape, random).cast(p.place.activations).to(device_);
+      return random_normal(shape, random).cast(p.compute.activations).to(device_);
     };
     const Context context{.training = true, .generator = &generator_};
     Generator parameters_of(p.seed);
@@ -166,7 +166,7 @@ Json result(const Problem& p, const std::vector<double>& seconds, int64_t peak) 
 }  // namespace
 
 Cost cost_of(const Problem& p) {
-  const double tokens = double(p.tokens()), d = double(p.features()), bytes = double(size_of(p.place.activations));
+  const double tokens = double(p.tokens()), d = double(p.features()), bytes = double(size_of(p.compute.activations));
   if (p.what == What::cluster)  // reads codes, writes labels; computes Hamming distances without floating point
     return {0, tokens * double(p.heads) * (8 + 4)};
   if (p.is_product()) {
@@ -189,7 +189,7 @@ Cost cost_of(const Problem& p) {
 std::vector<Json> measure(const std::vector<Problem>& problems, const Repetitions& repetitions, bool stages) {
   constexpr int64_t fewest = 3;
   std::vector<Json> results;
-  if (problems.size() > 1 && problems[0].place.device == Device::cuda) {
+  if (problems.size() > 1 && problems[0].compute.device == Device::cuda) {
     for (const Problem& problem : problems)
       for (const Json& one : measure({problem}, repetitions, stages)) results.push_back(one);
     return results;
@@ -215,9 +215,9 @@ std::vector<Json> measure(const std::vector<Problem>& problems, const Repetition
 
 int64_t peak_bytes(const Problem& problem) { return Workload(problem).run_once(); }
 
-Ceilings measure_ceilings(const Place& place) {
+Ceilings measure_ceilings(const DeviceAndDType& compute) {
   RandomStream random(1, 0, Purpose::test);
-  const bool gpu = place.device == Device::cuda;
+  const bool gpu = compute.device == Device::cuda;
 #if CAIRN_CUDA_HOST
   const bool emulated = gpu;  // the emulator's speed means nothing
 #else
@@ -225,15 +225,15 @@ Ceilings measure_ceilings(const Place& place) {
 #endif
   const int64_t n = emulated ? 64 : gpu ? 4096 : 1024, elements = int64_t(1) << (emulated ? 12 : gpu ? 28 : 24);
   const auto matrix = [&](int64_t rows, int64_t columns) {
-    return random_normal({rows, columns}, random).cast(place.activations).to(place.device);
+    return random_normal({rows, columns}, random).cast(compute.activations).to(compute.device);
   };
-  const Tensor x = Tensor::full({elements}, 1, place.activations, place.device);
+  const Tensor x = Tensor::full({elements}, 1, compute.activations, compute.device);
   // Repeats long enough to find a quiet moment on a shared machine.
   const auto best_of = [&](const std::function<void()>& work) {
     work();  // loads the kernel, warms caches
     double best = INFINITY, spent = 0;
     for (int i = 0; i < 8 || (spent < 0.2 && !emulated); ++i)
-      spent += seconds_of(Device::cpu, [&] { best = std::min(best, seconds_per_call(place.device, work)); });
+      spent += seconds_of(Device::cpu, [&] { best = std::min(best, seconds_per_call(compute.device, work)); });
     return best;
   };
   Variable result;

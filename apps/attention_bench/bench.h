@@ -19,7 +19,7 @@ struct Problem {
   What what = What::layer;
   bool backward = true;  // false: forward alone
   int64_t heads = 6, head_size = 64, feed_forward = 1536;
-  Place place;
+  DeviceAndDType compute;
   uint64_t seed = 1;
 
   int64_t features() const { return heads * head_size; }
@@ -38,7 +38,7 @@ Cost cost_of(const Problem& problem);
 struct Ceilings {
   double flops = 0, bytes = 0;
 };
-Ceilings measure_ceilings(const Place& place);
+Ceilings measure_ceilings(const DeviceAndDType& compute);
 
 struct Repetitions {
   int64_t maximum = 20;

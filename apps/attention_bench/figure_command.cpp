@@ -78,7 +78,8 @@ struct FigureCommand : Command {
       if (!kept.count(length)) {
         kept[length] = measured(here, length);
         if (interrupted()) break;
-        folder.append({{"length", length}, {"of", provenance(settings.shared.place.device)}, {"points", kept[length]}});
+        folder.append(
+            {{"length", length}, {"of", provenance(settings.shared.compute.device)}, {"points", kept[length]}});
       }
       std::string line = concat("length ", length, ", us/token:");
       for (const Json& point : kept[length]) {
@@ -128,7 +129,7 @@ struct FigureCommand : Command {
     all.erase("points");
     all.erase("crossovers");
     take(all, from);
-    settings.shared.place.device = settings.compute.device.value_or(Device::cpu);
+    settings.shared.compute.device = settings.compute.device.value_or(Device::cpu);
     used_threads = settings.compute.threads;
     specs = split_specs(attention);
   } catch (const UsageError& error) {
@@ -161,7 +162,7 @@ struct FigureCommand : Command {
     std::map<int64_t, Json> kept;
     bool others = false;
     for (const Json& line : folder.lines())
-      if (line.value("of", Json()) == provenance(settings.shared.place.device))
+      if (line.value("of", Json()) == provenance(settings.shared.compute.device))
         kept[line.at("length").get<int64_t>()] = line.at("points");
       else
         others = true;
@@ -216,16 +217,16 @@ struct FigureCommand : Command {
   // The setting in a sentence.
   std::string setting() const {
     const Problem& shared = settings.shared;
-    return concat("One ", shared.what == What::layer ? "transformer layer" : "attention call", ", ",
-                  shared.backward ? "forward and backward" : "forward", ". Heads: ", shared.heads, " of size ",
-                  shared.head_size, "; ",
-                  settings.batch.empty() ? concat("tokens per batch: ", settings.tokens) : "batch: " + settings.batch,
-                  "; device: ", name(shared.place.device), "; threads: ", used_threads, ". See the paper's figure 4.");
+    return concat(
+        "One ", shared.what == What::layer ? "transformer layer" : "attention call", ", ",
+        shared.backward ? "forward and backward" : "forward", ". Heads: ", shared.heads, " of size ", shared.head_size,
+        "; ", settings.batch.empty() ? concat("tokens per batch: ", settings.tokens) : "batch: " + settings.batch,
+        "; device: ", name(shared.compute.device), "; threads: ", used_threads, ". See the paper's figure 4.");
   }
 
   Json figure() const {
     Json all = config();
-    all["device"] = name(settings.shared.place.device);
+    all["device"] = name(settings.shared.compute.device);
     all["tokens"] = settings.tokens;
     all["threads"] = used_threads;
     all["points"] = points;

@@ -37,14 +37,14 @@ struct RunCommand : Command {
     const std::vector<std::string> specs = split_specs(attention);
     check<UsageError>(!specs.empty(), "--attention: expected a variant");
     catch_interrupts(quiet);
-    Ceilings ceilings = measure_ceilings(settings.shared.place);
+    Ceilings ceilings = measure_ceilings(settings.shared.compute);
     note(formatted("this machine now: %.0f GFLOP/s, %.1f GB/s", ceilings.flops * 1e-9, ceilings.bytes * 1e-9), quiet);
     std::vector<Problem> problems;
     for (const std::string& spec : specs) problems.push_back(settings.problem(spec, length, quiet));
     std::vector<Json> results = measure(problems, settings.repetitions, stages || json);
     if (interrupted()) throw Interrupted();
     // Measured again, because the machine may have become faster (other programs ended).
-    const Ceilings after = measure_ceilings(settings.shared.place);
+    const Ceilings after = measure_ceilings(settings.shared.compute);
     ceilings = {std::max(ceilings.flops, after.flops), std::max(ceilings.bytes, after.bytes)};
     for (size_t i = 0; i < results.size(); ++i) add_cost(results[i], problems[i], ceilings);
     Json all = results.size() == 1 ? results[0] : Json{{"results", results}};

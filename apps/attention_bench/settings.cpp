@@ -31,9 +31,9 @@ void Settings::fields(SettingFields& f) {
 }
 
 void Settings::finish() {
-  shared.place = compute.apply();
+  shared.compute = compute.apply();
   shared.seed = uint64_t(compute.seed);
-  if (tokens < 1) tokens = shared.place.device == Device::cuda ? 131072 : 16384;
+  if (tokens < 1) tokens = shared.compute.device == Device::cuda ? 131072 : 16384;
   if (batch.empty() || batch == "max") return;
   shared.batch = 0;  // stays 0 if the number is too large
   const char* const end = batch.data() + batch.size();
@@ -56,7 +56,7 @@ Problem Settings::problem(const std::string& attention, int64_t length, bool qui
   const int64_t one = peak_bytes(problem);
   problem.batch = 2;
   const int64_t two = peak_bytes(problem);
-  const auto free = int64_t(double(available_memory(problem.place.device)) * 0.9);
+  const auto free = int64_t(double(available_memory(problem.compute.device)) * 0.9);
   problem.batch = std::max<int64_t>(1, 1 + (free - one) / std::max<int64_t>(1, two - one));
   note(concat(where, ": the largest batch is ", problem.batch), quiet);
   return problem;

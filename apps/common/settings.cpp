@@ -304,14 +304,14 @@ static Device chosen_device(std::optional<Device> device) {
 #endif
 }
 
-Place ComputeSettings::apply() const {
+DeviceAndDType ComputeSettings::apply() const {
   if (threads > 0) set_threads(int(threads));
-  const Place place{chosen_device(device), precision == Precision::bf16 ? DType::bfloat16 : DType::float32};
-  check<UsageError>(place.device == Device::cuda || precision == Precision::float32, "--precision ",
+  const DeviceAndDType compute{chosen_device(device), precision == Precision::bf16 ? DType::bfloat16 : DType::float32};
+  check<UsageError>(compute.device == Device::cuda || precision == Precision::float32, "--precision ",
                     precision == Precision::bf16 ? "bf16" : "tf32",
                     ": the CPU computes in float32; use --device cuda, or --precision float32");
   set_float32_products(precision == Precision::tf32 ? Float32Products::tf32 : Float32Products::full);
-  return place;
+  return compute;
 }
 
 }  // namespace cairn

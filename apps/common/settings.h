@@ -120,7 +120,7 @@ void name_in_errors(const std::string& option, F&& f) try {
 }
 
 // Where a program computes, and the element type of its activations.
-struct Place {
+struct DeviceAndDType {
   Device device = Device::cpu;
   DType activations = DType::float32;
 };
@@ -135,7 +135,7 @@ struct ComputeSettings {
   void fields(SettingFields& f);
   // Sets the number of threads and the precision of float32 matrix products. Errors: DeviceError: built without CUDA,
   // or the GPU cannot be used; UsageError: a precision that the CPU does not have.
-  Place apply() const;
+  DeviceAndDType apply() const;
 };
 
 // Declares --threads; 0 stands for its default.

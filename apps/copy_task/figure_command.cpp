@@ -151,8 +151,8 @@ struct FigureCommand : Command {
     check<UsageError>(!specs.empty(), "--variants: expected at least one");
     std::vector<int64_t> sizes;
     name_in_errors("--lengths", [&] { sizes = rising_integers(lengths, int64_t(1) << 20); });
-    const Place place = settings.compute.apply();
-    settings.training.validate(settings.model, place.device);
+    const DeviceAndDType compute = settings.compute.apply();
+    settings.training.validate(settings.model, compute.device);
     for (const std::string& spec : specs)
       for (const int64_t length : sizes) {
         Cell& cell = cells.emplace_back(Cell{settings, fs::path(out) / "cells" / concat(spec, ",length=", length)});
@@ -168,7 +168,7 @@ struct FigureCommand : Command {
       Cell& cell = cells[k];
       note(concat(k + 1, " of ", cells.size(), ": ", name_of(cell)), quiet);
       note(cell.full, quiet);
-      train_cell(cell, place, ranks);
+      train_cell(cell, compute, ranks);
       write();
       if (!interrupted()) note(result_of(cell), quiet);
     }
@@ -182,8 +182,8 @@ struct FigureCommand : Command {
   }
 
   // Trains a cell to the end. Skips it if another process trains it.
-  void train_cell(const Cell& cell, const Place& place, Communicator& ranks) try {
-    CopyTask task(cell.settings, place);
+  void train_cell(const Cell& cell, const DeviceAndDType& compute, Communicator& ranks) try {
+    CopyTask task(cell.settings, compute);
     RunFolder run(cell.folder, config_of(cell));
     const Json result = run.result();
     if (result.is_null() ||

@@ -8,20 +8,20 @@ namespace cairn::copy_task {
 
 using Json = nlohmann::ordered_json;
 
-CopyTask::CopyTask(const Settings& settings, const Place& place, const std::string& from)
+CopyTask::CopyTask(const Settings& settings, const DeviceAndDType& compute, const std::string& from)
     : settings_(settings),
-      place_(place),
+      compute_(compute),
       generator_(uint64_t(settings.compute.seed)),
       model_(settings.transformer(), sequence_length(settings.length), generator_) {
   if (!from.empty()) initialize(model_, from);
-  model_.place(place.device, place.activations);
+  model_.place(compute.device, compute.activations);
 }
 
 int64_t CopyTask::load(int64_t step) {
   const trace::Span span("data", "program");
   RandomStream random(uint64_t(settings_.compute.seed), uint64_t(step), Purpose::data, training_data);
   const Batch batch = make_batch(settings_.batch, settings_.length, random);
-  batch_ = {batch.input.to(place_.device), batch.target.to(place_.device)};
+  batch_ = {batch.input.to(compute_.device), batch.target.to(compute_.device)};
   generator_.set_step(uint64_t(step));
   return settings_.batch;
 }

@@ -15,7 +15,7 @@ class CopyTask : public RunTask {
  public:
   // Starts from the weights of the run in `from`, or from random weights if it is empty. Error (DataError): the weights
   // are another model's.
-  CopyTask(const Settings& settings, const Place& place, const std::string& from = "");
+  CopyTask(const Settings& settings, const DeviceAndDType& compute, const std::string& from = "");
 
   Model& model() override { return model_; }
   const TrainingOptions& options() const override { return settings_.training; }
@@ -28,7 +28,7 @@ class CopyTask : public RunTask {
 
  private:
   const Settings& settings_;
-  Place place_;
+  DeviceAndDType compute_;
   Generator generator_;
   Model model_;
   Batch batch_;

@@ -24,12 +24,12 @@ struct Train : TrainCommand {
   }
 
   std::unique_ptr<RunTask> make_task(bool begins, Communicator& ranks) override {
-    const Place place = settings.compute.apply();
-    settings.training.validate(settings.model, place.device);
+    const DeviceAndDType compute = settings.compute.apply();
+    settings.training.validate(settings.model, compute.device);
     check<UsageError>(settings.training.average_every == 0 || settings.batch >= ranks.size(),
                       "--average-every: expected a --batch with at least one sequence for each of the ", ranks.size(),
                       " processes, got ", settings.batch);
-    auto task = std::make_unique<CopyTask>(settings, place, begins ? settings.init_from : "");
+    auto task = std::make_unique<CopyTask>(settings, compute, begins ? settings.init_from : "");
     note(task->model().full_note(), quiet);
     return task;
   }

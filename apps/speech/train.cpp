@@ -12,7 +12,8 @@ namespace cairn::speech {
 
 using Json = nlohmann::ordered_json;
 
-SpeechTask::SpeechTask(const Settings& settings, const Place& place, const Corpus& corpus, const std::string& from)
+SpeechTask::SpeechTask(const Settings& settings, const DeviceAndDType& compute, const Corpus& corpus,
+                       const std::string& from)
     : settings_(settings),
       front_end_(corpus.front_end),
       train_(sentences_of(corpus, "train", front_end_, settings)),
@@ -29,7 +30,7 @@ SpeechTask::SpeechTask(const Settings& settings, const Place& place, const Corpu
                      ": its phones are not those of ", settings.data);
     initialize(model_, from);
   }
-  model_.place(place.device, place.activations);
+  model_.place(compute.device, compute.activations);
 }
 
 void SpeechTask::begin(RunFolder& run) { run.write(front_end_name, as_json(front_end_).dump(2) + "\n"); }

@@ -17,7 +17,8 @@ class SpeechTask : public RunTask {
  public:
   // Starts from the weights of the run in `from`, if it is not empty. Errors: as sentences_of() for the parts train and
   // dev, and as initialize(); DataError: the phones of that run differ from those of the data.
-  SpeechTask(const Settings& settings, const Place& place, const Corpus& corpus, const std::string& from = "");
+  SpeechTask(const Settings& settings, const DeviceAndDType& compute, const Corpus& corpus,
+             const std::string& from = "");
 
   Model& model() override { return model_; }
   const TrainingOptions& options() const override { return settings_.training; }

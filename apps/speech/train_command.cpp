@@ -21,16 +21,16 @@ struct Train : TrainCommand {
   }
 
   std::unique_ptr<RunTask> make_task(bool begins, Communicator&) override {
-    const Place place = settings.compute.apply();
+    const DeviceAndDType compute = settings.compute.apply();
     check<UsageError>(!settings.data.empty(), "expected --data with prepared data; speech prepare makes it");
-    settings.training.validate(settings.model, place.device);
+    settings.training.validate(settings.model, compute.device);
     const Corpus corpus = read_corpus(read_safetensors(settings.data));
     // Other data would give other bits, and the labels would stand for other phones.
     if (resume && is_there(std::filesystem::path(out) / front_end_name))
       check<DataError>(read_front_end(out) == corpus.front_end, "--data ", settings.data,
                        ": is not the data that the run began with: ", std::filesystem::path(out) / front_end_name,
                        " has other phones, means or deviations");
-    return std::make_unique<SpeechTask>(settings, place, corpus, begins ? settings.init_from : "");
+    return std::make_unique<SpeechTask>(settings, compute, corpus, begins ? settings.init_from : "");
   }
 
   Settings settings;

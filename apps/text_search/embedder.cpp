@@ -24,15 +24,15 @@ void EmbedderOptions::fields(SettingFields& f) {
 
 Embedder::Embedder(const EmbedderOptions& options)
     : options_(options),
-      place_(options.compute.apply()),
+      compute_(options.compute.apply()),
       tokenizer_(read_wordpiece(options.model)),
       bert_(read_bert(options.model)) {
   const std::filesystem::path folder = options.model;
   check<DataError>(tokenizer_.size() <= bert_->options.vocabulary, folder / "vocab.txt", ": ", tokenizer_.size(),
                    " tokens, but the model has embeddings for ", bert_->options.vocabulary);
   name_in_errors("--attention", [&] { set_attention(options.attention); });
-  move_to(*bert_, place_.device);
-  bert_->activation_dtype = place_.activations;
+  move_to(*bert_, compute_.device);
+  bert_->activation_dtype = compute_.activations;
   std::string hashes;
   for (const char* name :
        {"config.json", "model.safetensors", "sentence_bert_config.json", "tokenizer_config.json", "vocab.txt"})
@@ -68,8 +68,8 @@ Tensor Embedder::embed(const Sequences& sequences, bool quiet, const AfterEach& 
       std::copy(sequences[i].begin(), sequences[i].end(), tokens.begin() + int64_t(lengths.size()) * longest);
       lengths.push_back(int32_t(sequences[i].size()));
     }
-    const Tensor length = Tensor::from(lengths, {n}).to(place_.device);
-    const Tensor input = Tensor::from(tokens, {n, longest}).to(place_.device);
+    const Tensor length = Tensor::from(lengths, {n}).to(compute_.device);
+    const Tensor input = Tensor::from(tokens, {n, longest}).to(compute_.device);
     const Variable hidden = (*bert_)(input, length, {.generator = &generator});
     const Tensor rows = l2_normalize(mean_over_length(cast(hidden, DType::float32), length)).value().to(Device::cpu);
     const float* row = rows.data<float>();

@@ -38,7 +38,7 @@ class Embedder {
   int64_t positions() const { return bert_->options.positions; }
   // The most tokens that the model's folder allows for a text.
   int64_t max_tokens() const { return std::min(positions(), tokenizer_.max_tokens()); }
-  Device device() const { return place_.device; }
+  Device device() const { return compute_.device; }
   // A hash of the model's files. Embeddings depend on it, the attention and the seed alone.
   const std::string& fingerprint() const { return fingerprint_; }
 
@@ -52,7 +52,7 @@ class Embedder {
 
  private:
   EmbedderOptions options_;
-  Place place_;
+  DeviceAndDType compute_;
   WordPiece tokenizer_;
   std::unique_ptr<Bert> bert_;
   std::string fingerprint_;
