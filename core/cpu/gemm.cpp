@@ -47,9 +47,9 @@ constexpr int64_t vector_bytes = 16, max_rows = 6;
 constexpr std::string_view vectors = "128 bits";
 #endif
 template <class T>
-constexpr int64_t lanes = vector_bytes / int64_t(sizeof(T));
+constexpr int64_t vector_width = vector_bytes / int64_t(sizeof(T));  // elements
 template <class T>
-constexpr int64_t panel = 2 * lanes<T>;  // columns of B
+constexpr int64_t panel = 2 * vector_width<T>;  // columns of B
 template <class T>
 using Vector __attribute__((vector_size(vector_bytes))) = T;
 
@@ -85,7 +85,7 @@ struct BlockProduct {
 
 template <class T, int rows>
 void multiply_block(const BlockProduct<T>& block) {
-  constexpr int64_t w = lanes<T>;
+  constexpr int64_t w = vector_width<T>;
   const int64_t row = block.row, step = block.step, next_step = block.next_step, ldc = block.ldc;
   const T *a = block.a, *b = block.b, *next = block.next;
   Vector<T> sum[rows][2] = {};
@@ -132,28 +132,28 @@ constexpr auto blocks_of_rows(std::integer_sequence<int, rows...>) {
 template <class T>
 constexpr auto multiply_rows = blocks_of_rows<T>(std::make_integer_sequence<int, int(max_rows)>());
 
-// One step of the transposition of lanes<T> vectors: exchanges the elements of x and y that are `distance` off the
-// diagonal.
-template <class T, int distance, size_t... lane>
-inline void exchange(Vector<T>& x, Vector<T>& y, std::index_sequence<lane...>) {
-  constexpr int w = int(lanes<T>);
-  const Vector<T> low = __builtin_shufflevector(x, y, (lane & distance ? w + int(lane) - distance : int(lane))...);
-  y = __builtin_shufflevector(x, y, (lane & distance ? w + int(lane) : int(lane) + distance)...);
+// One step of the transposition of vector_width<T> vectors: exchanges the elements of x and y that are `distance` off
+// the diagonal.
+template <class T, int distance, size_t... i>
+inline void exchange(Vector<T>& x, Vector<T>& y, std::index_sequence<i...>) {
+  constexpr int w = int(vector_width<T>);
+  const Vector<T> low = __builtin_shufflevector(x, y, (i & distance ? w + int(i) - distance : int(i))...);
+  y = __builtin_shufflevector(x, y, (i & distance ? w + int(i) : int(i) + distance)...);
   x = low;
 }
 template <class T, int distance = 1>
-inline void transpose(Vector<T> (&x)[lanes<T>]) {
+inline void transpose(Vector<T> (&x)[vector_width<T>]) {
 #pragma GCC unroll 16
-  for (int i = 0; i < lanes<T>; ++i)
-    if (!(i & distance)) exchange<T, distance>(x[i], x[i + distance], std::make_index_sequence<lanes<T>>());
-  if constexpr (2 * distance < lanes<T>) transpose<T, 2 * distance>(x);
+  for (int i = 0; i < vector_width<T>; ++i)
+    if (!(i & distance)) exchange<T, distance>(x[i], x[i + distance], std::make_index_sequence<vector_width<T>>());
+  if constexpr (2 * distance < vector_width<T>) transpose<T, 2 * distance>(x);
 }
 
 // Packs `columns` columns of B, at most a panel, and k steps; missing columns become zeros. Element (l, j) of B is
 // b[l * step + j * column]; step or column is 1.
 template <class T>
 void pack_panel(int64_t k, int64_t columns, const T* b, int64_t step, int64_t column, T* to) {
-  constexpr int64_t w = lanes<T>, all = panel<T>;
+  constexpr int64_t w = vector_width<T>, all = panel<T>;
   if (columns == all && column == 1) {
     for (int64_t l = 0; l < k; ++l) std::memcpy(to + l * all, b + l * step, all * sizeof(T));
     return;

@@ -133,7 +133,7 @@ struct Counters {
   uint64_t clear_in_majority() const {
     return collect([this](uint32_t j) { return 2 * bit[j] < members; });
   }
-  // In halves, because vectors shift 32-bit lanes twice as fast as 64-bit ones.
+  // In halves, because vectors shift 32-bit elements twice as fast as 64-bit ones.
   template <class F>
   static uint64_t collect(F&& test) {
     uint32_t low = 0, high = 0;

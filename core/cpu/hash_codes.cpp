@@ -61,30 +61,30 @@ class Projections {
   std::vector<float> columns_;
 };
 
-// The index of the largest of y_0 .. y_{c-1}, -y_0 .. -y_{c-1}, as LargestProjection finds it. It is the largest |y|;
-// 16 lanes each keep their own, so that a step is a few vector operations. Comparisons use one integer: twice the bits
+// The index of the largest of y_0 .. y_{c-1}, -y_0 .. -y_{c-1}, as LargestProjection finds it. It is the largest |y|,
+// of 16 partial maxima, so that a step is a few vector operations. Comparisons use one integer: twice the bits
 // of |y|, plus 2 if y >= 0, else plus 1, because of equal |y| the positive one has the lower index. A NaN is 0.
 class LargestOfBothSigns {
  public:
   // Adds y_first .. y_{first + 63}, without those from y_c on.
   void see(const float* y, int32_t first, int32_t c) {
-    uint32_t order[lanes];
-    int32_t column[lanes];  // copies, because y might be these members
-    std::copy_n(order_, lanes, order), std::copy_n(column_, lanes, column);
-    for (int32_t j = 0; j < std::min<int32_t>(Projections::width, c - first); j += lanes)
-      for (int32_t l = 0; l < lanes; ++l) {
+    uint32_t order[partials];
+    int32_t column[partials];  // copies, because y might be these members
+    std::copy_n(order_, partials, order), std::copy_n(column_, partials, column);
+    for (int32_t j = 0; j < std::min<int32_t>(Projections::width, c - first); j += partials)
+      for (int32_t l = 0; l < partials; ++l) {
         const float x = y[j + l];
         const uint32_t twice = std::bit_cast<uint32_t>(x) << 1, both = x >= 0 ? twice + 2 : x < 0 ? twice + 1 : 0;
         const uint32_t here = first + j + l < c ? both : 0;
         column[l] = here > order[l] ? first + j + l : column[l];
         order[l] = here > order[l] ? here : order[l];
       }
-    std::copy_n(order, lanes, order_), std::copy_n(column, lanes, column_);
+    std::copy_n(order, partials, order_), std::copy_n(column, partials, column_);
   }
   int32_t index(int32_t c) const {
     uint32_t maximum = 0;
     int32_t best = 0;
-    for (int l = 0; l < lanes; ++l) {
+    for (int l = 0; l < partials; ++l) {
       if (order_[l] < maximum || (order_[l] == maximum && column_[l] >= best)) continue;
       maximum = order_[l], best = column_[l];
     }
@@ -92,8 +92,8 @@ class LargestOfBothSigns {
   }
 
  private:
-  uint32_t order_[lanes] = {};
-  int32_t column_[lanes] = {};
+  uint32_t order_[partials] = {};
+  int32_t column_[partials] = {};
 };
 
 }  // namespace
@@ -125,7 +125,7 @@ void hash_codes(Stream, HashSize size, HeadView<const T> q, const float* planes,
       return q.at(batch_head / size.H, row % size.N, batch_head % size.H);
     };
     project.each(begin, end, size.bits, query, [&](int64_t row, const float* product) {
-      // In halves, because vectors shift 32-bit lanes faster than 64-bit ones.
+      // In halves, because vectors shift 32-bit elements faster than 64-bit ones.
       uint32_t low = 0, high = 0;
       for (uint32_t j = 0; j < 32; ++j) low |= uint32_t(product[j] > threshold[j]) << j;
       for (uint32_t j = 0; j < 32; ++j) high |= uint32_t(product[32 + j] > threshold[32 + j]) << j;

@@ -14,20 +14,20 @@ namespace cairn::cpu {
 // Rows of a task: enough work for a thread.
 inline int64_t rows_a_task(int64_t cols) { return std::max<int64_t>(1, (1 << 13) / std::max<int64_t>(1, cols)); }
 
-inline constexpr int lanes = 16;
+inline constexpr int partials = 16;  // of a sum, or a maximum
 
 // sum over i of f(i), i in [0, n).
 template <class T, class F>
 inline T sum_of(int64_t n, F&& f) {
-  T lane[lanes] = {};
+  T partial[partials] = {};
   int64_t i = 0;
-  for (; i + lanes <= n; i += lanes)
-    for (int l = 0; l < lanes; ++l) lane[l] += f(i + l);
-  for (int l = 0; i + l < n; ++l) lane[l] += f(i + l);
+  for (; i + partials <= n; i += partials)
+    for (int l = 0; l < partials; ++l) partial[l] += f(i + l);
+  for (int l = 0; i + l < n; ++l) partial[l] += f(i + l);
 #pragma GCC unroll 4
-  for (int width = lanes / 2; width; width /= 2)
-    for (int l = 0; l < width; ++l) lane[l] += lane[l + width];
-  return lane[0];
+  for (int width = partials / 2; width; width /= 2)
+    for (int l = 0; l < width; ++l) partial[l] += partial[l + width];
+  return partial[0];
 }
 
 template <class T>
@@ -38,18 +38,18 @@ inline T dot(const T* a, const T* b, int64_t n) {
 // The largest of n numbers; minus infinity for none. NaNs are skipped. GCC would not use vectors by itself.
 template <class T>
 inline T maximum(const T* x, int64_t n) {
-  using Vector __attribute__((vector_size(lanes * sizeof(T)))) = T;
-  Vector lane = Vector{} - std::numeric_limits<T>::infinity();
+  using Vector __attribute__((vector_size(partials * sizeof(T)))) = T;
+  Vector partial = Vector{} - std::numeric_limits<T>::infinity();
   int64_t i = 0;
-  for (Vector next; i + lanes <= n; i += lanes) {
+  for (Vector next; i + partials <= n; i += partials) {
     std::memcpy(&next, x + i, sizeof next);
-    lane = next > lane ? next : lane;
+    partial = next > partial ? next : partial;
   }
-  for (int l = 0; i + l < n; ++l) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
+  for (int l = 0; i + l < n; ++l) partial[l] = x[i + l] > partial[l] ? x[i + l] : partial[l];
 #pragma GCC unroll 4
-  for (int width = lanes / 2; width; width /= 2)
-    for (int l = 0; l < width; ++l) lane[l] = lane[l + width] > lane[l] ? lane[l + width] : lane[l];
-  return lane[0];
+  for (int width = partials / 2; width; width /= 2)
+    for (int l = 0; l < width; ++l) partial[l] = partial[l + width] > partial[l] ? partial[l + width] : partial[l];
+  return partial[0];
 }
 
 // The number that is subtracted from scores before their exponentials: their maximum, or 0 where all are masked (minus
