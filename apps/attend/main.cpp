@@ -65,7 +65,7 @@ std::vector<int64_t> sample_of(int64_t queries, uint64_t seed) {
 // For each row of a head's map: the cluster of its first query, or its bucket in the first round; -1: none.
 std::vector<int32_t> row_colors(const svg::Heatmap& map, int64_t head, const AttentionChoices& made,
                                 const std::vector<int64_t>& sample) {
-  std::vector<int32_t> colors(size_t(map.rows), -1);  // so that all tiles are of one size
+  std::vector<int32_t> colors(size_t(map.rows), -1);  // so that all pictures are of one size
   const Tensor labels = made.labels.defined() ? made.labels : made.buckets;
   if (!labels.defined()) return colors;
   const std::vector<int32_t> label = labels.to_vector<int32_t>();  // [B, H, N] or [B, H, rounds, N]

@@ -356,23 +356,23 @@ std::string draw(const Cells& cells) {
 // ---- several pictures
 
 std::string sheet(const std::string& title, const std::string& description, const std::vector<Picture>& pictures,
-                  int columns, double tile_width, double tile_height) {
+                  int columns, double picture_width, double picture_height) {
   constexpr double bottom = 32, side = 10;
   columns = std::max(1, std::min(columns, int(pictures.size())));
   const int rows = std::max(1, (int(pictures.size()) + columns - 1) / columns);
   Canvas canvas;
   for (int i = 0; i < int(pictures.size()); ++i) {
-    const double x = tile_width * (i % columns) + side, y = tile_height * (i / columns) + side;
+    const double x = picture_width * (i % columns) + side, y = picture_height * (i / columns) + side;
     // A picture within a picture has a place and a size, into which it fits itself.
     std::string picture = pictures[size_t(i)].svg;
     const std::string page_class = " class=\"picture\"";
     picture.replace(picture.find(page_class), page_class.size(),
-                    concat(" x=\"", x, "\" y=\"", y, "\" width=\"", tile_width - 2 * side, "\" height=\"",
-                           tile_height - side - bottom, "\" preserveAspectRatio=\"xMinYMin\""));
+                    concat(" x=\"", x, "\" y=\"", y, "\" width=\"", picture_width - 2 * side, "\" height=\"",
+                           picture_height - side - bottom, "\" preserveAspectRatio=\"xMinYMin\""));
     canvas.out += picture;
-    canvas.text(x, y + tile_height - side - 14, pictures[size_t(i)].caption);
+    canvas.text(x, y + picture_height - side - 14, pictures[size_t(i)].caption);
   }
-  const double width = tile_width * columns, height = tile_height * rows;
+  const double width = picture_width * columns, height = picture_height * rows;
   std::string text = canvas.finish(width, height, title, description);
   text.insert(text.find('>') + 1,
               concat("<style>", style(), ".picture{font-family:system-ui,sans-serif}</style><rect width=\"", width,

@@ -109,8 +109,8 @@ std::string draw(const Cells& cells);
 struct Picture {
   std::string svg, caption;
 };
-// Each picture fills its tile, with its caption below.
+// The size is that of a picture with its margins and its caption below.
 std::string sheet(const std::string& title, const std::string& description, const std::vector<Picture>& pictures,
-                  int columns, double tile_width = 290, double tile_height = 312);
+                  int columns, double picture_width = 290, double picture_height = 312);
 
 }  // namespace cairn::svg

@@ -118,13 +118,13 @@ Recording read_recording(const std::filesystem::path& path) {
     sf_seek(file.get(), 0, SEEK_SET);
   }
   std::vector<float> samples;  // those of integer formats in [-1, 1]
-  std::vector<float> block(size_t(info.channels) << 14);
+  std::vector<float> buffer(size_t(info.channels) << 14);
   sf_count_t read = 0;
   bool failed = false;
-  while (const sf_count_t count = sf_readf_float(file.get(), block.data(), 1 << 14)) {
+  while (const sf_count_t count = sf_readf_float(file.get(), buffer.data(), 1 << 14)) {
     for (sf_count_t i = 0; i < count; ++i) {
       float sum = 0;
-      for (int channel = 0; channel < info.channels; ++channel) sum += block[size_t(i * info.channels + channel)];
+      for (int channel = 0; channel < info.channels; ++channel) sum += buffer[size_t(i * info.channels + channel)];
       check<DataError>(std::isfinite(sum), path, ": sample ", read + i, " is not a finite number");
       samples.push_back(sum / float(info.channels));
     }

@@ -16,14 +16,14 @@ void attention_forward(Stream, const AttentionOperands<T>& in, HeadView<T> out, 
   const Mask& mask = in.mask;
   const Dropout& dropout = in.dropout;
   const int64_t tile_queries = tile_size(mask).queries, tile_keys = tile_size(mask).keys;
-  const int64_t H = size.H, N = size.N, M = size.M, blocks = (N + tile_queries - 1) / tile_queries;
+  const int64_t H = size.H, N = size.N, M = size.M, query_tiles = (N + tile_queries - 1) / tile_queries;
   const PhiloxKey key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
   constexpr T none = -std::numeric_limits<T>::infinity();
 
-  parallel_tasks(size.B * H * blocks, [&](int64_t task) {
+  parallel_tasks(size.B * H * query_tiles, [&](int64_t task) {
     thread_local Scratch<T> score_memory, factor_memory;
-    const int64_t batch_head = task / blocks, b = batch_head / H, h = batch_head % H;
-    const int64_t q0 = task % blocks * tile_queries, end = std::min(N, q0 + tile_queries);
+    const int64_t batch_head = task / query_tiles, b = batch_head / H, h = batch_head % H;
+    const int64_t q0 = task % query_tiles * tile_queries, end = std::min(N, q0 + tile_queries);
     const int64_t q1 = std::clamp(mask.queries(b, N), q0, end);
     T* scores = score_memory.take(tile_queries * tile_row(tile_keys));
     T* factor = factor_memory.take(tile_keys);

@@ -116,23 +116,23 @@ void centroid_topk_forward(Stream, const AttentionOperands<T>& in, int64_t k, bo
   const AttentionSize& size = in.size;
   const Mask& mask = in.mask;
   const Dropout& dropout = in.dropout;
-  constexpr int64_t rows_a_block = 64;
+  constexpr int64_t tile_queries = 64;
   const int64_t tile_keys = tile_size(mask).keys;
-  const int64_t H = size.H, N = size.N, M = size.M, blocks = (N + rows_a_block - 1) / rows_a_block;
+  const int64_t H = size.H, N = size.N, M = size.M, query_tiles = (N + tile_queries - 1) / tile_queries;
   const PhiloxKey dropout_key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
   constexpr T none = -std::numeric_limits<T>::infinity();
 
-  parallel_tasks(size.B * H * blocks, [&](int64_t task) {
+  parallel_tasks(size.B * H * query_tiles, [&](int64_t task) {
     thread_local Scratch<T> score_memory, factor_memory, largest_memory;
-    const int64_t batch_head = task / blocks, b = batch_head / H, h = batch_head % H;
-    const int64_t q0 = task % blocks * rows_a_block, end = std::min(N, q0 + rows_a_block);
+    const int64_t batch_head = task / query_tiles, b = batch_head / H, h = batch_head % H;
+    const int64_t q0 = task % query_tiles * tile_queries, end = std::min(N, q0 + tile_queries);
     const int64_t q1 = std::clamp(mask.queries(b, N), q0, end), last = end_of_keys(mask, size, b, q1);
-    T* scores = score_memory.take(rows_a_block * tile_row(tile_keys));
+    T* scores = score_memory.take(tile_queries * tile_row(tile_keys));
     T* factor = factor_memory.take(tile_keys);
-    T* largest_scores = largest_memory.take(rows_a_block * k);
-    T running_max[rows_a_block], sum[rows_a_block];
-    std::fill_n(running_max, rows_a_block, none);
-    std::fill_n(sum, rows_a_block, T(0));
+    T* largest_scores = largest_memory.take(tile_queries * k);
+    T running_max[tile_queries], sum[tile_queries];
+    std::fill_n(running_max, tile_queries, none);
+    std::fill_n(sum, tile_queries, T(0));
     if (choose)
       std::fill_n(topk + (batch_head * N + q0) * k, (end - q0) * k, -1);
     else

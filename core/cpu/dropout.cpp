@@ -7,12 +7,12 @@
 namespace cairn::cpu {
 namespace {
 
-constexpr int64_t block = 256;  // elements whose random words are computed together
+constexpr int64_t chunk = 256;  // elements whose random words are computed together
 
-// The words of philox() at the coordinates first, first + 1, ...: `block` of them. Each loop over calls is vectorized,
+// The words of philox() at the coordinates first, first + 1, ...: `chunk` of them. Each loop over calls is vectorized,
 // so this takes a third of the time of philox() call by call.
 void draw_words(PhiloxKey key, uint64_t first, uint32_t* words) {
-  constexpr int64_t calls = block / 4;
+  constexpr int64_t calls = chunk / 4;
   uint32_t a[calls], b[calls], c[calls], d[calls];
   for (int64_t i = 0; i < calls; ++i) {
     a[i] = uint32_t(first + uint64_t(i));
@@ -49,11 +49,11 @@ void dropout(Stream, int64_t n, Dropout dropout, const T* x, const T* residual, 
   const auto skipped = int64_t(dropout.draw.first % 4);
   const uint64_t first_four = dropout.draw.first / 4;
   parallel_for(skipped + n, 1 << 13, [=](int64_t begin, int64_t end) {
-    uint32_t words[block];
-    T kept[block];  // stored, so that a sum with the residual rounds as two operations do
-    for (int64_t i = begin; i < end; i += block) {
+    uint32_t words[chunk];
+    T kept[chunk];  // stored, so that a sum with the residual rounds as two operations do
+    for (int64_t i = begin; i < end; i += chunk) {
       draw_words(key, first_four + uint64_t(i / 4), words);
-      const int64_t low = std::max(i, skipped), high = std::min(i + block, end);
+      const int64_t low = std::max(i, skipped), high = std::min(i + chunk, end);
       for (int64_t l = low; l < high; ++l) kept[l - i] = words[l - i] < threshold ? T(0) : x[l - skipped] * scale;
       for (int64_t l = low; l < high; ++l)
         y[l - skipped] = residual ? residual[l - skipped] + kept[l - i] : kept[l - i];

@@ -211,10 +211,10 @@ int64_t rows_of_block(int64_t left) {
   return left >= 2 * max_rows ? max_rows : left > max_rows ? (left + 1) / 2 : left;
 }
 
-// B, [k, n], is cut into blocks of at most packed_columns columns and packed_depth steps. Packed, it takes k steps of
-// all panels, and a block's panels lie together.
+// B, [k, n], in panels. It is cut into parts of at most packed_columns columns and packed_depth steps. Packed, it takes
+// k steps of all panels, and a part's panels lie together.
 template <class T>
-struct Blocks {
+struct Panels {
   const T* b;
   int64_t step, column;  // the distance of B's rows and of its columns
   int64_t n, k;
@@ -234,9 +234,9 @@ struct Blocks {
   }
 };
 
-// C = beta C + alpha A B + bias for m rows of C. `packed` holds all of B; if it is null, the blocks are packed here.
+// C = beta C + alpha A B + bias for m rows of C. `packed` holds all of B; if it is null, the panels are packed here.
 template <class T>
-void multiply_tile(bool transpose_a, int64_t m, double alpha, const T* a, int64_t lda, const Blocks<T>& b,
+void multiply_tile(bool transpose_a, int64_t m, double alpha, const T* a, int64_t lda, const Panels<T>& b,
                    const T* packed, double beta, const T* bias, T* c, int64_t ldc) {
   if (b.k == 0)  // A and B may be null
     for (int64_t i = 0; i < m; ++i) begin_row(c + i * ldc, b.n, beta, bias);
@@ -290,7 +290,7 @@ void gemm(Stream, const Gemm& g, const T* a, const T* b, const T* bias, T* c) {
   const bool deep = g.transpose_a && g.k >= 4 * g.m;
   const int64_t tile_m =
       deep || g.batch >= wanted ? g.m : even_cut(g.m, std::clamp(g.m * g.batch / wanted, min_rows, max_tile_rows));
-  const Blocks<T> all{b, g.transpose_b ? 1 : g.n, g.transpose_b ? g.k : 1, g.n, g.k};
+  const Panels<T> all{b, g.transpose_b ? 1 : g.n, g.transpose_b ? g.k : 1, g.n, g.k};
   const int64_t columns = (g.n + all.width - 1) / all.width, rows = (g.m + tile_m - 1) / tile_m;
   const int64_t tiles = g.batch * columns * rows;
   const int64_t splits = deep ? std::clamp<int64_t>(std::min(wanted / tiles, g.k / min_depth), 1, wanted) : 1;
@@ -303,7 +303,7 @@ void gemm(Stream, const Gemm& g, const T* a, const T* b, const T* bias, T* c) {
     const int64_t panels = (g.n + panel<T> - 1) / panel<T>;
     parallel_tasks(g.batch * panels, [&](int64_t task) {
       const int64_t member = task / panels, j = task % panels * panel<T>;
-      Blocks<T> of_member = all;
+      Panels<T> of_member = all;
       of_member.b += member * g.stride_b();
       for (int64_t l = 0; l < g.k; l += all.depth)
         of_member.pack(j, l, all.steps(l), packed + member * all.packed_size() + all.packed_at(j, l));
@@ -316,7 +316,7 @@ void gemm(Stream, const Gemm& g, const T* a, const T* b, const T* bias, T* c) {
     const int64_t split = task % splits, tile = task / splits, l = split * steps;
     const int64_t member = tile / (columns * rows), j = tile / rows % columns * all.width, i = tile % rows * tile_m;
     const T* from_a = a + member * g.stride_a() + (g.transpose_a ? l * g.m + i : i * g.k + l);
-    const Blocks<T> of_b{b + member * g.stride_b() + l * all.step + j * all.column, all.step, all.column,
+    const Panels<T> of_b{b + member * g.stride_b() + l * all.step + j * all.column, all.step, all.column,
                          all.columns(j), std::min(steps, g.k - l)};
     T* to = (partial ? partial : c) + ((member * splits + split) * g.m + i) * g.n + j;
     multiply_tile(g.transpose_a, std::min(tile_m, g.m - i), 1.0, from_a, g.row_a(), of_b,

@@ -65,22 +65,22 @@ constexpr auto different = [] {
 
 // labels[i] = the nearest of C centroids; ties go to the lowest.
 void assign(const uint64_t* codes, int64_t n, const uint64_t* centroids, int64_t C, int32_t* labels) {
-  constexpr int vectors = 4, block = vectors * width, at_once = 256;  // clusters, so that their numbers are bytes
-  for (int64_t i = 0; i < n; i += block) {
-    const int count = int(std::min<int64_t>(block, n - i));
-    uint64_t code[block] = {};
+  constexpr int vectors = 4, queries = vectors * width, at_once = 256;  // clusters, so that their numbers are bytes
+  for (int64_t i = 0; i < n; i += queries) {
+    const int count = int(std::min<int64_t>(queries, n - i));
+    uint64_t code[queries] = {};
     std::copy_n(codes + i, count, code);
-    alignas(width) uint8_t digit[digits][block];
+    alignas(width) uint8_t digit[digits][queries];
     for (int b = 0; b < 8; ++b)
-      for (int l = 0; l < block; ++l) {
+      for (int l = 0; l < queries; ++l) {
         const auto byte = uint8_t(code[l] >> 8 * b);
         digit[2 * b][l] = byte & 15, digit[2 * b + 1][l] = byte >> 4;
       }
-    uint8_t nearest[block];  // distances
-    std::fill_n(nearest, block, uint8_t{255});
+    uint8_t nearest[queries];  // distances
+    std::fill_n(nearest, queries, uint8_t{255});
 
     for (int64_t first = 0; first < C; first += at_once) {
-      alignas(width) uint8_t of[block];
+      alignas(width) uint8_t of[queries];
       Bytes best[vectors], cluster[vectors];
       for (int v = 0; v < vectors; ++v) load(best[v], nearest + v * width), cluster[v] = Bytes{};
       for (int64_t c = first; c < std::min(first + at_once, C); ++c) {
@@ -99,11 +99,11 @@ void assign(const uint64_t* codes, int64_t n, const uint64_t* centroids, int64_t
           best[v] = distance[v] < best[v] ? distance[v] : best[v];
         }
       }
-      alignas(width) uint8_t least[block];
-      std::memcpy(least, best, block);
-      std::memcpy(of, cluster, block);
+      alignas(width) uint8_t least[queries];
+      std::memcpy(least, best, queries);
+      std::memcpy(of, cluster, queries);
       for (int l = 0; l < count; ++l) labels[i + l] = least[l] < nearest[l] ? int32_t(first) + of[l] : labels[i + l];
-      std::copy_n(least, block, nearest);
+      std::copy_n(least, queries, nearest);
     }
   }
 }

@@ -1,5 +1,5 @@
 // Attention of queries to the top keys of their cluster. A cluster's keys and values are gathered once for all of its
-// members, which come in blocks.
+// members, which come in tiles.
 #include "core/kernels/topk_attention.h"
 
 #include <algorithm>
@@ -10,17 +10,17 @@
 namespace cairn::cpu {
 namespace {
 
-constexpr int64_t members_a_block = 64;
+constexpr int64_t tile_members = 64;
 
-// A block of members of one cluster, with the cluster's top keys.
+// A tile: members of one cluster, with the cluster's top keys.
 template <class T>
-struct Block {
+struct MemberTile {
   const AttentionSize& size;
   const Dropout& dropout;
   PhiloxKey dropout_key;
   int64_t k;         // most top keys
   int64_t top = 0;   // top keys of this cluster: the width of weights
-  int64_t rows = 0;  // members in this block
+  int64_t rows = 0;  // members in this tile
   int64_t batch = 0, head = 0, batch_head = 0;
   const int32_t* keys = nullptr;     // their indices
   const int32_t* members = nullptr;  // the members' indices
@@ -30,9 +30,9 @@ struct Block {
   T *weights, *factors, *dweights;  // [members, top] each
   T *out, *dquery, *dk, *dv;        // [members, M], [members, D], [k, D], [k, M]
 
-  Block(const AttentionSize& size_, const Dropout& dropout_, int64_t k_)
+  MemberTile(const AttentionSize& size_, const Dropout& dropout_, int64_t k_)
       : size(size_), dropout(dropout_), dropout_key(dropout_.active() ? dropout_.draw.key() : PhiloxKey{}), k(k_) {
-    const int64_t D = size.D, M = size.M, R = members_a_block;
+    const int64_t D = size.D, M = size.M, R = tile_members;
     thread_local Scratch<T> memory;
     T* next = memory.take(2 * k * (D + M) + 2 * R * (D + M) + 3 * R * k);
     const auto take = [&next](int64_t n) { return std::exchange(next, next + n); };
@@ -78,11 +78,11 @@ void multiply_weights(T* weights, int64_t n, T mass, const T* factors) {
   for (int64_t l = 0; l < n; ++l) weights[l] *= mass * factors[l];
 }
 
-// Calls f(first, count) for the members of a cluster, a block at a time.
+// Calls f(first, count) for the members of a cluster, a tile at a time.
 template <class F>
-void each_block(const int32_t* permutation, const int32_t* offsets, F&& f) {
-  for (int64_t first = offsets[0]; first < offsets[1]; first += members_a_block)
-    f(permutation + first, std::min<int64_t>(members_a_block, offsets[1] - first));
+void each_tile(const int32_t* permutation, const int32_t* offsets, F&& f) {
+  for (int64_t first = offsets[0]; first < offsets[1]; first += tile_members)
+    f(permutation + first, std::min<int64_t>(tile_members, offsets[1] - first));
 }
 
 }  // namespace
@@ -94,25 +94,25 @@ void topk_attention_forward(Stream, const AttentionOperands<T>& in, int64_t C, i
   const Dropout& dropout = in.dropout;
   const int64_t H = size.H, N = size.N, M = size.M;
   parallel_for(size.B * H * C, 32, [&](int64_t begin, int64_t end) {
-    Block<T> block(size, dropout, k);
+    MemberTile<T> tile(size, dropout, k);
     for (int64_t cluster = begin; cluster < end; ++cluster) {
       const int64_t batch_head = cluster / C, c = cluster % C, b = batch_head / H, h = batch_head % H;
       const int32_t* offsets = clusters.offsets + batch_head * (C + 1) + c;
       if (offsets[0] == offsets[1]) continue;
       const T m = mass ? mass[cluster] : T(1);
-      block.begin_cluster(batch_head, topk + cluster * k, in.k, in.v);
-      each_block(clusters.permutation + batch_head * N, offsets, [&](const int32_t* members, int64_t rows) {
-        block.begin_members(members, rows, in.q);
+      tile.begin_cluster(batch_head, topk + cluster * k, in.k, in.v);
+      each_tile(clusters.permutation + batch_head * N, offsets, [&](const int32_t* members, int64_t rows) {
+        tile.begin_members(members, rows, in.q);
         for (int64_t i = 0; i < rows; ++i) {
-          T* a = block.weights + i * block.top;
+          T* a = tile.weights + i * tile.top;
           // [eq. 10] The top keys share the mass by the softmax of the query itself.
-          multiply_weights(a, block.top, m, dropout.active() ? block.factors + i * block.top : nullptr);
-          if (rest) std::copy_n(rest.at(b, c, h), M, block.out + i * M);
+          multiply_weights(a, tile.top, m, dropout.active() ? tile.factors + i * tile.top : nullptr);
+          if (rest) std::copy_n(rest.at(b, c, h), M, tile.out + i * M);
         }
         // [eq. 11] [eq. 15] [eq. 16] Weights times values, added to the rest.
-        gemm_tile(false, false, rows, M, block.top, 1.0, block.weights, block.top, block.value_rows, M,
-                  rest ? 1.0 : 0.0, block.out, M);
-        for (int64_t i = 0; i < rows; ++i) std::copy_n(block.out + i * M, M, out.at(b, members[i], h));
+        gemm_tile(false, false, rows, M, tile.top, 1.0, tile.weights, tile.top, tile.value_rows, M, rest ? 1.0 : 0.0,
+                  tile.out, M);
+        for (int64_t i = 0; i < rows; ++i) std::copy_n(tile.out + i * M, M, out.at(b, members[i], h));
       });
     }
   });
@@ -138,7 +138,7 @@ void topk_attention_backward(Stream, const AttentionOperands<T>& in, int64_t C, 
     for (int64_t member = clusters.offsets[batch_head * (C + 1) + C]; member < N; ++member)
       std::fill_n(dq.at(b, clusters.permutation[batch_head * N + member], h), D, T(0));
 
-    Block<T> block(size, dropout, k);
+    MemberTile<T> tile(size, dropout, k);
     for (int64_t c = 0; c < C; ++c) {
       const int64_t cluster = batch_head * C + c;
       const int32_t* offsets = clusters.offsets + batch_head * (C + 1) + c;
@@ -148,18 +148,17 @@ void topk_attention_backward(Stream, const AttentionOperands<T>& in, int64_t C, 
       }
       if (offsets[0] == offsets[1]) continue;
       const T m = mass ? mass[cluster] : T(1);
-      block.begin_cluster(batch_head, topk + cluster * k, in.k, in.v);
-      const int64_t top = block.top;
-      double before = 0;  // factor of dk and dv so far: the first block writes, the others add
-      each_block(clusters.permutation + batch_head * N, offsets, [&](const int32_t* members, int64_t rows) {
-        block.begin_members(members, rows, in.q);
-        gather_rows(dout, b, h, members, rows, M, block.gradient_rows);
+      tile.begin_cluster(batch_head, topk + cluster * k, in.k, in.v);
+      const int64_t top = tile.top;
+      double before = 0;  // factor of dk and dv so far: the first tile writes, the others add
+      each_tile(clusters.permutation + batch_head * N, offsets, [&](const int32_t* members, int64_t rows) {
+        tile.begin_members(members, rows, in.q);
+        gather_rows(dout, b, h, members, rows, M, tile.gradient_rows);
         // da = g V_top^T
-        gemm_tile(false, true, rows, top, M, 1.0, block.gradient_rows, M, block.value_rows, M, 0.0, block.dweights,
-                  top);
+        gemm_tile(false, true, rows, top, M, 1.0, tile.gradient_rows, M, tile.value_rows, M, 0.0, tile.dweights, top);
         for (int64_t i = 0; i < rows; ++i) {
-          T *a = block.weights + i * top, *da = block.dweights + i * top;
-          const T *factor = block.factors + i * top, *g = block.gradient_rows + i * M;
+          T *a = tile.weights + i * top, *da = tile.dweights + i * top;
+          const T *factor = tile.factors + i * top, *g = tile.gradient_rows + i * M;
           if (dropout.active())
             for (int64_t l = 0; l < top; ++l) da[l] *= factor[l];
           // [grad. 9] delta = g . (a V_top): a member's part of dm, and what the softmax's gradient subtracts
@@ -172,15 +171,15 @@ void topk_attention_backward(Stream, const AttentionOperands<T>& in, int64_t C, 
           multiply_weights(a, top, m, dropout.active() ? factor : nullptr);
         }
         // [grad. 16] dq = dS K_top;  dK_top += dS^T q;  dV_top += (m a)^T g
-        gemm_tile(false, false, rows, D, top, 1.0, block.dweights, top, block.key_rows, D, 0.0, block.dquery, D);
-        gemm_tile(true, false, top, D, rows, 1.0, block.dweights, top, block.query_rows, D, before, block.dk, D);
-        gemm_tile(true, false, top, M, rows, 1.0, block.weights, top, block.gradient_rows, M, before, block.dv, M);
-        for (int64_t i = 0; i < rows; ++i) std::copy_n(block.dquery + i * D, D, dq.at(b, members[i], h));
+        gemm_tile(false, false, rows, D, top, 1.0, tile.dweights, top, tile.key_rows, D, 0.0, tile.dquery, D);
+        gemm_tile(true, false, top, D, rows, 1.0, tile.dweights, top, tile.query_rows, D, before, tile.dk, D);
+        gemm_tile(true, false, top, M, rows, 1.0, tile.weights, top, tile.gradient_rows, M, before, tile.dv, M);
+        for (int64_t i = 0; i < rows; ++i) std::copy_n(tile.dquery + i * D, D, dq.at(b, members[i], h));
         before = 1;
       });
       for (int64_t l = 0; l < top; ++l) {
-        add_scaled(dk.at(b, block.keys[l], h), D, T(1), block.dk + l * D);
-        add_scaled(dv.at(b, block.keys[l], h), M, T(1), block.dv + l * M);
+        add_scaled(dk.at(b, tile.keys[l], h), D, T(1), tile.dk + l * D);
+        add_scaled(dv.at(b, tile.keys[l], h), M, T(1), tile.dv + l * M);
       }
     }
   });
