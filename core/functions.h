@@ -73,7 +73,9 @@ inline constexpr const char* binary_names[] = {CAIRN_BINARY(CAIRN_TEXT)};
 inline constexpr const char* comparison_names[] = {CAIRN_COMPARISON(CAIRN_TEXT)};
 #undef CAIRN_TEXT
 // int32 has these; the other functions are of floating numbers alone.
-constexpr bool takes_int32(Binary op) { return op <= Binary::multiply || op == Binary::maximum; }
+constexpr bool takes_int32(Binary op) {
+  return op == Binary::add || op == Binary::subtract || op == Binary::multiply || op == Binary::maximum;
+}
 
 constexpr const char* name(Unary op) { return unary_names[int(op)]; }
 constexpr const char* name(Binary op) { return binary_names[int(op)]; }
