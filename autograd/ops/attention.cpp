@@ -7,7 +7,7 @@
 namespace cairn {
 
 // With A = softmax(scale Q K^T) and g the gradient of A V:
-//   dV = A^T g,  dA = g V^T,  dS = scale A (dA - sum over keys of A dA),  dQ = dS K,  dK = dS^T Q.
+//   dV = A^T g,  dA = g V^T,  dS = A (dA - sum over keys of A dA),  dQ = scale dS K,  dK = scale dS^T Q.
 // The kernel recomputes A, tile by tile, from the logsumexp of each query.
 Variable attention(const Variable& q, const Variable& k, const Variable& v, const AttentionOptions& options) {
   const AttentionSize size =

@@ -69,7 +69,7 @@ void attention_backward(Stream, const AttentionOperands<T>& in, HeadView<const T
                         HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
   const AttentionSize& size = in.size;
   Workspace workspace(Device::cpu);
-  // The sum over keys of A dA is g . out, dropout or not.
+  // [grad. 1] delta, the sum over keys of A dA, is g . out, dropout or not.
   T* delta = workspace.take<T>(size.B * size.H * size.N);
   each_query(size, [&](int64_t row, int64_t b, int64_t i, int64_t h) {
     delta[row] = dot(out.at(b, i, h), dout.at(b, i, h), size.M);

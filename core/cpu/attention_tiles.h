@@ -163,7 +163,7 @@ void sum_splits(const T* partial, int64_t splits, const AttentionSize& size, Hea
 }
 
 // The gradient of tiled attention. With A the weights, recomputed from logsumexp, z dropout and g = dout:
-//   dA = z (g V^T), but dmass at top keys;  dS = scale A (dA - delta);  dQ = dS K;  dK = dS^T Q;
+//   dA = z (g V^T), but dmass at top keys;  dS = A (dA - delta);  dQ = scale dS K;  dK = scale dS^T Q;
 //   dV = (z A without top keys)^T g
 // delta [B, H, N] is the sum over keys of A dA. Writes all of dq, dk, dv. With `add`, it adds to dk and dv instead.
 template <class T>
@@ -216,7 +216,7 @@ void attention_gradient(const AttentionOperands<T>& in, const TopKeys<T>& top, c
           if (top.k) top.each(row, t, [&](int64_t j) { g[j] = top.dmass[row]; });
           for (int64_t j = 0; j < t.cols(); ++j) {
             a[j] = exponential(a[j] - shift);
-            g[j] = T(scale) * a[j] * (g[j] - row_delta);  // [grad. 1] [grad. 4] dS
+            g[j] = T(scale) * a[j] * (g[j] - row_delta);  // [grad. 1] [grad. 4] dS, times the scale
           }
           if (dropout.active())
             for (int64_t j = 0; j < t.cols(); ++j) a[j] *= factor[j];

@@ -166,11 +166,11 @@ void topk_attention_backward(Stream, const AttentionOperands<T>& in, int64_t C, 
           if (mass) dmass[cluster] += delta;
           // [grad. 11] dB_j: the sum over the cluster
           if (mass) add_scaled(drest.at(b, c, h), M, T(1), g);
-          // [grad. 10] dS over the top keys: the softmax's gradient, times the mass
+          // [grad. 10] dS over the top keys: the softmax's gradient, times the mass and the scale
           for (int64_t l = 0; l < top; ++l) da[l] = T(size.scale) * m * a[l] * (da[l] - delta);
           multiply_weights(a, top, m, dropout.active() ? factor : nullptr);
         }
-        // [grad. 16] dq = dS K_top;  dK_top += dS^T q;  dV_top += (m a)^T g
+        // [grad. 16] dq = scale dS K_top;  dK_top += scale dS^T q;  dV_top += (m a)^T g
         gemm_tile(false, false, rows, D, top, 1.0, tile.dweights, top, tile.key_rows, D, 0.0, tile.dquery, D);
         gemm_tile(true, false, top, D, rows, 1.0, tile.dweights, top, tile.query_rows, D, before, tile.dk, D);
         gemm_tile(true, false, top, M, rows, 1.0, tile.weights, top, tile.gradient_rows, M, before, tile.dv, M);
