@@ -55,8 +55,8 @@ Variable where(const Tensor& condition, const Variable& a, const Variable& b);
 // The same numbers in another floating type; x itself if it has this type already.
 Variable cast(const Variable& x, DType dtype);
 
-// ---- shapes (ops/strided_copy.cpp), for tensors of any dtype. Negative axes count from the end. Error: an axis is out
-// of range or given twice.
+// ---- shapes (ops/strided_copy.cpp; reshape: ops/reduce.cpp), for tensors of any dtype. Negative axes count from the
+// end. Error: an axis is out of range or given twice.
 using Axes = std::vector<int>;
 Variable reshape(const Variable& x, const Shape& shape);
 Variable reshape(const Variable& x, std::initializer_list<int64_t> sizes);  // one may be -1: the size that is left

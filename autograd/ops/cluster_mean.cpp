@@ -16,7 +16,7 @@ static Tensor reduce(const char* operation, Reduce kind, const Tensor& x, const 
 }
 
 // Each query gets its cluster's row of x [B, C, H, D], with `mean` divided by the cluster's size: [B, N, H, D]. If y is
-// defined, adds to it in place.
+// defined, adds to it in place: copies of a tensor share its storage.
 static Tensor broadcast(const char* operation, Reduce kind, const Tensor& x, const Clusters& clusters, Tensor y = {}) {
   const Sizes s = expect(operation, {{"x", x, "B C H D"},
                                      of_type(DType::int32, "labels", clusters.labels(), "B H N"),

@@ -9,7 +9,7 @@ namespace cairn {
 // Adds the gradient of cluster_mean(x, clusters) to dx, in place.
 void cluster_mean_backward(const Tensor& dmean, const Clusters& clusters, Tensor& dx);
 
-// ---- attention of centroids, split into their top keys and the rest (centroid_topk.cpp, equations 4 and 9)
+// ---- attention of centroids, split into their top keys and the rest (centroid_topk.cpp, equations 4, 9 and 17)
 struct CentroidTopK {
   Tensor topk;       // int32 [B, H, C, top]
   Tensor logsumexp;  // [B, H, C]

@@ -14,6 +14,7 @@
 namespace cairn {
 
 // The random or discrete choices of a variant. Undefined: it has no such choice, or has not made it yet.
+// to() (registry.cpp) lists all members.
 struct AttentionChoices {
   Tensor planes;   // float32 [bits, D + 1]: the hyperplanes of the hash, the last column their thresholds
   Tensor codes;    // uint64 [B, H, N]: the hashes of the queries

@@ -7,7 +7,8 @@
 //   m_j    = sum over l in top_j of A^c_jl                                                 (9)
 //   A^t_il = m_j a_il for l in top_j, a_i = softmax over top_j of scale Q_i . K_l          (10)
 //            A^c_jl otherwise
-//   V^_i   = A^t_i V = m_j a_i V_top + B_j,  B_j = sum over l outside top_j of A^c_jl V_l  (11)
+//   V^_i   = A^t_i V = m_j a_i V_top + B_j                                                 (11)
+//   B_j    = sum over l outside top_j of A^c_jl V_l                                        (17)
 //
 // autograd/ops/improved_clustered.cpp computes this and its gradients.
 //
