@@ -47,6 +47,22 @@ struct Grid : dim3 {
   }
 };
 
+// Whether the device can run code for an architecture, which is 100 times a compute capability, and the build has some.
+inline bool runs_code_for(int architecture) {
+  int device, major, minor;
+  check_cuda(cudaGetDevice(&device));  // (The runtime has these values cached.)
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+#ifdef __CUDA_ARCH_LIST__
+  constexpr int compiled[] = {__CUDA_ARCH_LIST__};
+#else
+  constexpr int compiled[] = {800, 900};
+#endif
+  for (const int has : compiled)
+    if (has >= architecture && has <= 100 * major + 10 * minor) return true;
+  return false;
+}
+
 // The shape of a launch: blocks, threads of a block, bytes of dynamic shared memory, and the stream.
 struct Launch {
   Grid grid;
@@ -54,6 +70,7 @@ struct Launch {
   size_t shared = 0;
   Stream stream = {};
   SourceLine where = SourceLine::current();
+  int block_cluster = 1;  // blocks of a block cluster (cuda/block_cluster.cuh)
 };
 
 // Allows a kernel `bytes` of dynamic shared memory. Calls CUDA only if it needs more than before.
@@ -77,13 +94,19 @@ void launch(void (*kernel)(Parameters...), const Launch& shape, Args&&... args) 
   std::apply(
       [&](auto&... parameter) {
         void* addresses[] = {const_cast<void*>(static_cast<const void*>(&parameter))..., nullptr};
-        check_cuda(cudaLaunchKernel(address, shape.grid, shape.block, addresses, shape.shared, native(shape.stream)),
-                   shape.where);
+        cudaLaunchAttribute block_cluster{};
+        block_cluster.id = cudaLaunchAttributeClusterDimension;
+        block_cluster.val.clusterDim = {unsigned(shape.block_cluster), 1, 1};
+        cudaLaunchConfig_t config{shape.grid, shape.block, shape.shared, native(shape.stream)};
+        if (shape.block_cluster > 1) config.attrs = &block_cluster, config.numAttrs = 1;
+        check_cuda(cudaLaunchKernelExC(&config, address, addresses), shape.where);
       },
       parameters);
 #else
   const auto run_thread = [&] { std::apply(kernel, parameters); };
-  check_cuda(host_cuda::launch(address, shape.grid, shape.block, shape.shared, run_thread, shape.where), shape.where);
+  check_cuda(
+      host_cuda::launch(address, shape.grid, shape.block, shape.shared, run_thread, shape.where, shape.block_cluster),
+      shape.where);
 #endif
 }
 

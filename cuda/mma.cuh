@@ -26,20 +26,7 @@
 namespace cairn::gpu {
 
 // Whether the device has these instructions, and the build has code for it that uses them.
-inline bool has_mma() {
-  int device, major, minor;
-  check_cuda(cudaGetDevice(&device));  // (The runtime has these values cached.)
-  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-#ifdef __CUDA_ARCH_LIST__
-  constexpr int compiled[] = {__CUDA_ARCH_LIST__};
-#else
-  constexpr int compiled[] = {800};
-#endif
-  for (const int architecture : compiled)
-    if (architecture >= 800 && architecture <= 100 * major + 10 * minor) return true;
-  return false;
-}
+inline bool has_mma() { return runs_code_for(800); }
 
 // CAIRN_PTX is the instruction of one of the functions below. Their last parameter is the line of the call, for the
 // emulator's messages; callers leave it out.

@@ -63,6 +63,11 @@ void fence();
 // Ends the kernel with a KernelError that says `what` about the calling thread.
 [[noreturn]] void refuse(const std::string& what, SourceLine where);
 
+// Waits for all threads of the block cluster that have not ended.
+void block_cluster_barrier(SourceLine where);
+// The place in the dynamic shared memory of block `rank` of the block cluster that corresponds to `mine`.
+void* in_block(int rank, const void* mine, SourceLine where);
+
 // The block's dynamic shared memory, filled with 0xFF before the block starts.
 void* dynamic_shared_memory();
 

@@ -33,16 +33,18 @@ Options options();
 
 // Calls run_thread() in every thread of the grid. Returns the result of cudaLaunchKernel: an error for a shape that no
 // GPU accepts. Throws KernelError. `kernel` identifies the kernel to cudaFuncSetAttribute; `where` is the line of the
-// launch.
+// launch; `block_cluster` blocks, neighbors in x, form a block cluster.
 cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
-                   const std::function<void()>& run_thread, SourceLine where = SourceLine::current());
+                   const std::function<void()>& run_thread, SourceLine where = SourceLine::current(),
+                   int block_cluster = 1);
 
 // ---- failures for tests
 // The n-th allocation of device memory from now on fails, once, with cudaErrorMemoryAllocation. 0: none fails.
 void fail_allocation(int64_t n);
 
-// How many blocks of device memory have not been freed.
+// How many blocks of device memory have not been freed, and how many were ever requested.
 int64_t live_blocks();
+int64_t allocations();
 
 // Sets the compute capability of the device: 10 times the major version plus the minor one. Returns the previous one.
 int claim_architecture(int architecture);

@@ -53,8 +53,15 @@ uint64_t block_number(uint64_t i, uint64_t n, const Options& options) {
   return options.order == Order::forward ? i : (i * prime + options.seed % n) % n;
 }
 
+// Block clusters have up to 8 blocks on every GPU that has them.
+bool fits_block_cluster(dim3 grid, int blocks) {
+  int major = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+  return blocks == 1 || (blocks >= 1 && blocks <= 8 && grid.x % unsigned(blocks) == 0 && major >= 9);
+}
+
 void run_grid(const Grid& grid) {
-  const dim3 shape = grid.blocks;
+  const dim3 shape(grid.blocks.x / grid.block_cluster, grid.blocks.y, grid.blocks.z);  // in block clusters
   const uint64_t blocks = uint64_t(shape.x) * shape.y * shape.z;
 #if CAIRN_HOST_CUDA_ASAN
   const int64_t multiprocessors = 1;  // because __shared__ is then static
@@ -66,8 +73,8 @@ void run_grid(const Grid& grid) {
     try {
       for (uint64_t i; (i = next.fetch_add(1)) < blocks;) {
         const uint64_t number = block_number(i, blocks, grid.options);
-        Multiprocessor::mine().run(grid, {unsigned(number % shape.x), unsigned(number / shape.x % shape.y),
-                                          unsigned(number / shape.x / shape.y)});
+        Multiprocessor::mine().run(grid, {unsigned(number % shape.x) * grid.block_cluster,
+                                          unsigned(number / shape.x % shape.y), unsigned(number / shape.x / shape.y)});
       }
     } catch (...) {
       next = blocks;  // the others stop too
@@ -87,14 +94,15 @@ void configure(Options options) {
 Options options() { return current_options(); }
 
 cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
-                   const std::function<void()>& run_thread, SourceLine where) {
+                   const std::function<void()>& run_thread, SourceLine where, int block_cluster) {
   std::lock_guard guard(launching);
   const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z, block_threads = uint64_t(block.x) * block.y * block.z;
-  if (blocks == 0 || block_threads == 0 || block_threads > 1024 || block.z > 64)
+  if (blocks == 0 || block_threads == 0 || block_threads > 1024 || block.z > 64 ||
+      !fits_block_cluster(grid, block_cluster))
     return report(cudaErrorInvalidConfiguration);
   if (shared_bytes > shared_limit(kernel)) return report(cudaErrorInvalidValue);
   check<DeviceError>(blocks < uint64_t{1} << 31, "the emulator runs grids of up to 2^31 blocks, got ", blocks);
-  run_grid({grid, block, shared_bytes, run_thread, where, current_options()});
+  run_grid({grid, block, unsigned(block_cluster), shared_bytes, run_thread, where, current_options()});
   return cudaSuccess;
 }
 

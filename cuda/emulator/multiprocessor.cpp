@@ -60,50 +60,58 @@ Multiprocessor& Multiprocessor::current() {
 
 void Multiprocessor::prepare(const Grid& grid, uint3 block) {
   const dim3 shape = grid.threads;
-  const unsigned n = shape.x * shape.y * shape.z;
-  dynamic_shared_.start_block(grid.shared_bytes);
+  const unsigned in_block = shape.x * shape.y * shape.z, n = in_block * grid.block_cluster;
   dynamic_shared_used_ = false;
   static_shared_filled = false;
-  if (thread_sanitizer) fill_static_shared();  // filled by one of the CUDA threads, it would look like a race
+  if (thread_sanitizer && grid.block_cluster == 1)
+    fill_static_shared();  // filled by one of the CUDA threads, it would look like a race
   grid_ = &grid;
-  block_ = block;
   random_ = (grid.options.seed * 0x9E3779B97F4A7C15u + block.x * 0xD2511F53u + block.y * 0xCD9E8D57u + block.z) | 1;
 
   threads_.assign(n, {});
-  warps_.assign((n + 31) / 32, {});
-  in_barrier_ = 0;
+  warps_.clear();
+  block_cluster_.alive = n;
+  block_cluster_.waiting = 0;
+  if (blocks_.size() != grid.block_cluster) blocks_ = std::vector<Block>(grid.block_cluster);
   runnable_.clear();
   group_.clear();
   failure_ = nullptr;
-  alive_ = n;
   // These vectors must not grow while the block runs: the fibers would do it, and the thread sanitizer does not know
   // that they run one after another.
   runnable_.reserve(n);
   group_.reserve(n);
   while (fibers_.size() < n)
     fibers_.push_back(std::make_unique<Fiber>(&Multiprocessor::fiber_main, int(fibers_.size())));
-  for (unsigned i = 0; i < n; ++i) {
-    threads_[i].index = {i % shape.x, i / shape.x % shape.y, i / shape.x / shape.y};
-    threads_[i].lane = i % 32;
-    threads_[i].warp = i / 32;
-    threads_[i].fiber = fibers_[i].get();
-    warps_[i / 32].alive |= 1u << i % 32;
-    group_.push_back(&threads_[i]);
+  for (unsigned b = 0; b < grid.block_cluster; ++b) {
+    blocks_[b].index = {block.x + b, block.y, block.z};
+    blocks_[b].alive = in_block;
+    blocks_[b].waiting = 0;
+    blocks_[b].dynamic_shared.start_block(grid.shared_bytes);
+    for (unsigned i = 0; i < in_block; ++i) {
+      CudaThread& thread = threads_[b * in_block + i];
+      if (i % 32 == 0) warps_.push_back({b * in_block + i, 0, 0, {}});
+      thread.index = {i % shape.x, i / shape.x % shape.y, i / shape.x / shape.y};
+      thread.block = b;
+      thread.lane = i % 32;
+      thread.warp = unsigned(warps_.size()) - 1;
+      thread.fiber = fibers_[b * in_block + i].get();
+      warps_.back().alive |= 1u << i % 32;
+      group_.push_back(&thread);
+    }
   }
   resume_group();
 }
 
 void Multiprocessor::run(const Grid& grid, uint3 block) {
   prepare(grid, block);
-  blockIdx = block;
   blockDim = grid.threads;
   gridDim = grid.blocks;
   running_block = this;
   release(&grid_);
   suspend(host_);  // until no thread is runnable
-  acquire(&alive_);
+  acquire(&host_);
   running_block = nullptr;
-  if (alive_ == 0 && !failure_) return;
+  if (block_cluster_.alive == 0 && !failure_) return;
 
   // Threads that still wait will never continue, so their stacks are reset.
   for (auto& fiber : fibers_) fiber->restart();
@@ -134,22 +142,23 @@ void Multiprocessor::run_current_thread() {
 void Multiprocessor::end_current_thread() {
   CudaThread& me = *running_;
   me.state = State::ended;
-  --alive_;
   Warp& warp = warps_[me.warp];
   warp.alive &= ~(1u << me.lane);
   // Barriers and collectives no longer wait for this thread.
-  if (in_barrier_ > 0 && in_barrier_ == alive_) complete_barrier();
+  for (Together* together : {static_cast<Together*>(&blocks_[me.block]), &block_cluster_})
+    if (--together->alive == together->waiting && together->waiting > 0) complete_barrier(*together);
   complete_collectives(me.warp);
 }
 
 // Switches from the stack `from` to the next runnable CUDA thread, or to the host's stack if there is none.
 void Multiprocessor::suspend(Fiber& from) {
-  release(&alive_);  // only the host acquires it
+  release(&host_);  // only the host acquires it
   Fiber* to = &host_;
   if (!failure_ && !runnable_.empty()) {
     running_ = runnable_.back();
     runnable_.pop_back();
     threadIdx = running_->index;
+    blockIdx = blocks_[running_->block].index;
     to = running_->fiber;
   }
   if (to != &from) Fiber::switch_to(from, *to);
@@ -167,13 +176,14 @@ void Multiprocessor::resume_group() {
   group_.clear();
 }
 
-// ---- block barriers
+// ---- barriers of blocks and block clusters
 
-int Multiprocessor::block_barrier(int predicate, SourceLine where) {
+int Multiprocessor::wait_with(Together& together, int predicate, SourceLine where) {
   CudaThread& me = *running_;
   check_dynamic_shared("a barrier", where);
-  if (in_barrier_ == 0) first_in_barrier_ = &me;
-  const CudaThread& first = *first_in_barrier_;
+  if (together.waiting == 0) together.first_waiting = &me;
+  const CudaThread& first = *together.first_waiting;
+  me.waits_with = &together;
   me.predicate = predicate != 0;
   me.where = where;
   if (!(first.where == where))
@@ -181,25 +191,24 @@ int Multiprocessor::block_barrier(int predicate, SourceLine where) {
                 " waits in the barrier at ", to_string(first.where)),
          where, me);
   me.state = State::in_barrier;
-  ++in_barrier_;
-  char* const sync_address = sync_addresses_ + barriers_ % 2;
+  char* const sync_address = together.sync_addresses + together.barriers % 2;
   release(sync_address);
-  if (in_barrier_ == alive_) complete_barrier();
+  if (++together.waiting == together.alive) complete_barrier(together);
   suspend(*me.fiber);
   acquire(sync_address);
   return me.predicate;
 }
 
-void Multiprocessor::complete_barrier() {
+void Multiprocessor::complete_barrier(Together& together) {
   int count = 0;
   for (CudaThread& thread : threads_) {
-    if (thread.state != State::in_barrier) continue;
+    if (thread.state != State::in_barrier || thread.waits_with != &together) continue;
     count += thread.predicate;
     group_.push_back(&thread);
   }
   for (CudaThread* thread : group_) thread->predicate = count;
-  in_barrier_ = 0;
-  ++barriers_;
+  together.waiting = 0;
+  ++together.barriers;
   resume_group();
 }
 
@@ -271,24 +280,40 @@ bool Multiprocessor::copies_at_once() { return grid_->options.order == Order::sh
 // ---- shared memory
 
 void Multiprocessor::fill_static_shared() {
+  if (grid_->block_cluster > 1)
+    fail("a kernel in block clusters can use dynamic shared memory only", grid_->where, *running_);
   for (const auto variable : static_shared_) std::memset(variable.data(), 0xff, variable.size());
   static_shared_filled = true;
 }
 
-// The threads of a block run one after another. So damage found when a thread waits or ends was done by that thread.
+// The threads run one after another. So damage found when a thread waits or ends was done by that thread.
 void Multiprocessor::check_dynamic_shared(const char* before, SourceLine where) const {
   if (!dynamic_shared_used_) return;
-  if (const auto at = dynamic_shared_.damage())
-    fail(concat("dynamic shared memory written out of bounds: byte ", *at, " of ", grid_->shared_bytes,
-                ", by this thread, before ", before),
-         where, *running_);
+  for (const Block& block : blocks_)
+    if (const auto at = block.dynamic_shared.damage())
+      fail(concat("dynamic shared memory", &block == &blocks_[running_->block] ? "" : " of block " + text(block.index),
+                  " written out of bounds: byte ", *at, " of ", grid_->shared_bytes, ", by this thread, before ",
+                  before),
+           where, *running_);
+}
+
+// The place in the dynamic shared memory of another block that corresponds to `mine`.
+void* Multiprocessor::in_block(int rank, const void* mine, SourceLine where) {
+  const Block& me = blocks_[running_->block];
+  const ptrdiff_t offset = static_cast<const char*>(mine) - static_cast<const char*>(me.dynamic_shared.data());
+  if (offset < 0 || size_t(offset) > grid_->shared_bytes) refuse("the address is not in dynamic shared memory", where);
+  if (rank < 0 || size_t(rank) >= blocks_.size())
+    refuse(concat("there is no block ", rank, " in a block cluster of ", blocks_.size()), where);
+  if (blocks_[size_t(rank)].alive == 0)
+    refuse(concat("block ", text(blocks_[size_t(rank)].index), " has ended"), where);
+  return static_cast<char*>(blocks_[size_t(rank)].dynamic_shared.data()) + offset;
 }
 
 // ---- errors
 
 void Multiprocessor::fail(const std::string& what, SourceLine where, const CudaThread& thread) const {
-  throw KernelError(
-      concat(to_string(where), ": ", what, ", in block ", text(block_), " thread ", text(thread.index), launched()));
+  throw KernelError(concat(to_string(where), ": ", what, ", in block ", text(blocks_[thread.block].index), " thread ",
+                           text(thread.index), launched()));
 }
 
 std::string Multiprocessor::launched() const { return ", launched at " + to_string(grid_->where); }
@@ -314,8 +339,9 @@ void Multiprocessor::fail_deadlocked() const {
     waiting += concat(", ", count, " wait in ", state == State::in_barrier ? "a barrier" : first->collective, " at ",
                       to_string(first->where), " (thread ", text(first->index), ")");
   }
-  throw KernelError(concat(where, ": deadlock in block ", text(block_), ": ", threads_.size() - alive_, " of ",
-                           threads_.size(), " threads have ended", waiting, launched()));
+  throw KernelError(concat(
+      where, ": deadlock in block ", text(blocks_[0].index), blocks_.size() > 1 ? " and its block cluster" : "", ": ",
+      threads_.size() - block_cluster_.alive, " of ", threads_.size(), " threads have ended", waiting, launched()));
 }
 
 // ---- what kernels call
@@ -328,6 +354,12 @@ void warp_collective(const char* name, unsigned mask, const void* value, const R
 
 void refuse_to_read(int lane, int reader) {
   Multiprocessor::current().refuse_to_read(unsigned(lane), unsigned(reader));
+}
+
+void block_cluster_barrier(SourceLine where) { Multiprocessor::current().block_cluster_barrier(where); }
+
+void* in_block(int rank, const void* mine, SourceLine where) {
+  return Multiprocessor::current().in_block(rank, mine, where);
 }
 
 void* dynamic_shared_memory() { return Multiprocessor::current().dynamic_shared_memory(); }

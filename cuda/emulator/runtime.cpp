@@ -84,6 +84,7 @@ Blocks& device_blocks() {
 }
 
 std::atomic<int64_t> failing_allocation = 0;  // 1: the next allocation fails; 0: none
+std::atomic<int64_t> requested_allocations = 0;
 
 // CAIRN_HOST_CUDA_MEMORY bytes, or as much as the machine has.
 size_t device_memory() {
@@ -107,6 +108,7 @@ cudaError_t report(cudaError_t error) {
 
 void fail_allocation(int64_t n) { failing_allocation = n; }
 int64_t live_blocks() { return int64_t(device_blocks().count()); }
+int64_t allocations() { return requested_allocations; }
 int claim_architecture(int value) { return architecture.exchange(value); }
 
 }  // namespace cairn::host_cuda
@@ -162,6 +164,7 @@ cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 cudaError_t cudaMalloc(void** block, size_t bytes) {
   *block = nullptr;
   if (bytes == 0) return cudaSuccess;
+  ++requested_allocations;
   if (failing_allocation-- != 1 && bytes <= free_memory()) *block = device_blocks().take(bytes);
   return *block ? cudaSuccess : report(cudaErrorMemoryAllocation);
 }

@@ -242,6 +242,80 @@ TEST_CASE("visible: static shared memory does not keep what the last block wrote
   });
 }
 
+// ---- block clusters
+
+TEST_CASE("visible: a missing barrier of a block cluster", "[gpu][host][race]") {
+  in_every_order([] {
+    int wrong = 0;
+    each_sum_of_block_cluster(false, [&](int block, int sum) { wrong += sum != 4 * (block / 4 * 4) + 6; });
+    CHECK(wrong > 0);
+  });
+}
+
+constexpr int line_of_block_cluster = __LINE__ + 3;
+__global__ void beyond_another_block(int n) {
+  if (threadIdx.x == 5 && blockIdx.x == 1) gpu::in_block<2>(0, gpu::dynamic_shared<int>())[n] = 1;
+  gpu::block_cluster_barrier<2>();
+}
+__global__ void no_such_block() { gpu::in_block<2>(2, gpu::dynamic_shared<int>()); }
+__global__ void not_shared() {
+  int local = 0;
+  gpu::in_block<2>(1, &local);
+}
+__global__ void ended_block() {
+  if (blockIdx.x == 0) return;
+  for (int i = 0; i < 3; ++i) __syncthreads();
+  gpu::in_block<2>(0, gpu::dynamic_shared<int>());
+}
+__global__ void static_in_block_cluster(int* out) {
+  __shared__ int kept[8];
+  kept[threadIdx.x] = 1;
+  out[threadIdx.x] = kept[threadIdx.x];
+}
+__global__ void waits_for_the_other_block() {
+  if (blockIdx.x == 0 || threadIdx.x == 0)
+    gpu::block_cluster_barrier<2>();
+  else
+    __syncthreads();
+}
+
+TEST_CASE("detected: mistakes in a block cluster", "[gpu][host]") {
+  const gpu::Launch two{.grid = 2, .block = 8, .shared = 32, .block_cluster = 2};
+  in_every_order([&] {
+#if !CAIRN_HOST_CUDA_ASAN
+    CHECK_THAT(message_of(beyond_another_block, two, 8),
+               StartsWith(in_file(line_of_block_cluster)) &&
+                   ContainsSubstring("dynamic shared memory of block (0,0,0) written out of bounds: byte 32 of 32") &&
+                   ContainsSubstring("in block (1,0,0) thread (5,0,0)"));
+#endif
+    CHECK_THAT(message_of(no_such_block, two), ContainsSubstring("there is no block 2 in a block cluster of 2"));
+    CHECK_THAT(message_of(not_shared, two), ContainsSubstring("the address is not in dynamic shared memory"));
+    CHECK_THAT(message_of(waits_for_the_other_block, two),
+               ContainsSubstring("deadlock in block (0,0,0) and its block cluster") &&
+                   ContainsSubstring("0 of 16 threads have ended") && ContainsSubstring("16 wait in a barrier"));
+    OnDevice<int> out(8);
+    CHECK_THAT(message_of(static_in_block_cluster, two, out.data()),
+               ContainsSubstring("a kernel in block clusters can use dynamic shared memory only"));
+  });
+  with_options({1, host_cuda::Order::forward, 1},
+               [&] { CHECK_THAT(message_of(ended_block, two), ContainsSubstring("block (0,0,0) has ended")); });
+}
+
+TEST_CASE("detected: a launch with block clusters that no GPU accepts", "[gpu][host]") {
+  const auto refused = [](int grid, int blocks) {
+    CHECK_THROWS_WITH(launch(add_up_block_cluster<4>, {.grid = grid, .block = 8, .shared = 16, .block_cluster = blocks},
+                             true, nullptr),
+                      ContainsSubstring("cudaErrorInvalidConfiguration"));
+  };
+  refused(6, 4);
+  refused(16, 16);
+  const int before = host_cuda::claim_architecture(80);
+  CHECK(!gpu::has_block_clusters());
+  refused(4, 4);
+  host_cuda::claim_architecture(before);
+  CHECK(gpu::has_block_clusters());
+}
+
 // ---- errors of other kinds
 
 __global__ void throws() {

@@ -40,6 +40,37 @@ TEST_CASE("every thread of a three-dimensional grid runs once and knows its indi
   });
 }
 
+// ---- block clusters
+
+TEST_CASE("blocks of a block cluster wait for one another and write to each other's memory", "[gpu][host]") {
+  in_every_order([] {
+    each_sum_of_block_cluster(true, [](int block, int sum) {
+      const int first = block / 4 * 4;
+      REQUIRE(sum == 4 * first + 6);
+    });
+    OnDevice<int> sums(3 * 48);  // a block alone needs no block cluster
+    launch(add_up_block_cluster<1>, {3, 48, 4}, true, sums.data());
+    const auto values = sums.values();
+    for (size_t i = 0; i < values.size(); ++i) CHECK(values[i] == int(i / 48));
+  });
+}
+
+__global__ void end_in_turn(int* ended) {
+  if (threadIdx.x == 3 || blockIdx.x % 4 == 2) return;  // they do not hold up the others
+  gpu::block_cluster_barrier<4>();
+  __syncthreads();
+  gpu::block_cluster_barrier<4>();
+  atomicAdd(ended, 1);
+}
+
+TEST_CASE("a barrier of a block cluster does not wait for threads that have ended", "[gpu][host]") {
+  in_every_order([] {
+    OnDevice<int> ended(Ints{0});
+    launch(end_in_turn, {.grid = 8, .block = 40, .block_cluster = 4}, ended.data());
+    CHECK(ended.values()[0] == 6 * 39);
+  });
+}
+
 // ---- shared memory and barriers
 
 __global__ void reverse(int* numbers) {

@@ -1,5 +1,6 @@
 #pragma once
 // Helpers of the tests of the emulator. Kernels are in the test files, which g++ and clang compile.
+#include "cuda/block_cluster.cuh"
 #include "cuda/launch.h"
 #include "tests/catch.h"
 #include "tests/cuda/device.h"
@@ -18,6 +19,29 @@ inline __global__ void add_up_in_last_block(bool fences, int* numbers, unsigned*
   }
   if (!__syncthreads_or(last) || threadIdx.x != 0) return;
   for (unsigned i = 0; i < gridDim.x * blockDim.x; ++i) *sum += numbers[i];
+}
+
+// Every block writes its number to each block of its block cluster. Then it adds up what it got, before or after it has
+// waited for the others.
+template <int blocks>
+__global__ void add_up_block_cluster(bool waits_first, int* sums) {
+  int* const numbers = gpu::dynamic_shared<int>();  // [blocks]
+  gpu::block_cluster_barrier<blocks>();             // all blocks have begun
+  if (threadIdx.x < blocks) gpu::in_block<blocks>(int(threadIdx.x), numbers)[blockIdx.x % blocks] = int(blockIdx.x);
+  if (waits_first) gpu::block_cluster_barrier<blocks>();
+  int sum = 0;
+  for (int block = 0; block < blocks; ++block) sum += numbers[block];
+  sums[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+  if (!waits_first) gpu::block_cluster_barrier<blocks>();
+}
+// Calls check(block of the sum, the sum) for each sum of 3 block clusters of 4 blocks of 48 threads.
+template <class F>
+void each_sum_of_block_cluster(bool waits_first, F check) {
+  OnDevice<int> sums(12 * 48);
+  gpu::launch(add_up_block_cluster<4>, {.grid = 12, .block = 48, .shared = 16, .block_cluster = 4}, waits_first,
+              sums.data());
+  const auto values = sums.values();
+  for (size_t i = 0; i < values.size(); ++i) check(int(i / 48), values[i]);
 }
 
 // Launches a correct kernel, which must work whatever has happened before.

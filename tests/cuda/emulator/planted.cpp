@@ -84,6 +84,9 @@ TEST_CASE("planted: a race between blocks", "[.planted]") {
   OnDevice<int> out(std::vector<int>(1));
   launch(race_of_blocks, {1000, 64}, out.data());
 }
+TEST_CASE("planted: a race in a block cluster", "[.planted]") {
+  each_sum_of_block_cluster(false, [](int, int) {});
+}
 TEST_CASE("planted: a last block without fences", "[.planted]") {
   host_cuda::configure({2, host_cuda::Order::forward, 1});
   OnDevice<int> numbers(1000 * 64), sum(std::vector<int>(1));
