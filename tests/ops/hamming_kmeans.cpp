@@ -4,6 +4,10 @@
 
 #include "tests/ops/operation.h"
 
+#if CAIRN_HAS_CUDA
+#include "cuda/hamming_kmeans.h"
+#endif
+
 namespace {
 
 struct Problem {
@@ -163,6 +167,27 @@ OPERATION("hamming_kmeans") {
     add(c, random_codes(c, seed), seed <= 20);
   }
 }
+
+#if CAIRN_HAS_CUDA
+TEST_CASE("hamming_kmeans on CUDA gives the same labels with any number of blocks for a row", "[hamming_kmeans][gpu]") {
+  for (const Problem& c : fixed_cases) {
+    const Tensor codes = random_codes(c, 11), expected = c.run(codes, test_draw());
+    const Tensor there = codes.to(Device::cuda), lengths = c.lengths.empty() ? Tensor() : int32s(c.lengths);
+    const Tensor lengths_there = lengths.defined() ? lengths.to(Device::cuda) : Tensor();
+    for (const int blocks : {0, 1, 2, 4, 8}) {
+      if (blocks > 0 && c.C > 256) continue;
+      INFO(concat(c, " blocks ", blocks));
+      Tensor labels = Tensor::full({c.B, c.H, c.N}, -7, DType::int32, Device::cuda);
+      const bool done = gpu::hamming_kmeans_with(blocks, current_stream(Device::cuda),
+                                                 {c.B, c.H, c.N, c.C, c.iterations}, there.data<uint64_t>(),
+                                                 lengths_there.defined() ? lengths_there.data<int32_t>() : nullptr,
+                                                 test_draw(), labels.mutable_data<int32_t>());
+      REQUIRE((done || blocks > 1));
+      if (done) REQUIRE(labels.to_vector<int32_t>() == expected.to_vector<int32_t>());
+    }
+  }
+}
+#endif
 
 TEST_CASE("the summed Hamming distance never rises from one iteration to the next", "[hamming_kmeans]") {
   RandomStream random(6, 0, Purpose::test);
