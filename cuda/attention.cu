@@ -45,13 +45,15 @@ void attention_forward(Stream stream, const AttentionOperands<T>& in, HeadView<T
   if (!suits_mma(p, out)) return attend_simt(stream, p, NoTop{}, out, logsumexp);
   Workspace workspace(Device::cuda);
   with_mma_columns(size, [&]<int columns> {
-    using Shape = MmaShape<T, columns>;
-    Splits splits = split_keys(p, Shape::own, size.M, workspace);
-    if (splits.partial) splits.softmax = workspace.take<RowSoftmax>(splits.count * rows);
-    launch(attend_mma<T, columns>,
-           {size.B * size.H * ceil_div(size.N, Shape::own) * splits.count, mma_threads, Shape::forward_bytes, stream},
-           p, splits, out, logsumexp);
-    add_up(stream, size, splits, size.M, out, in.dropout.scale(), logsumexp);
+    with_strips<T, columns, NoTop>(size.N, [&]<int strips> {
+      using Shape = MmaShape<T, columns, strips>;
+      Splits splits = split_keys(p, Shape::own, size.M, workspace);
+      if (splits.partial) splits.softmax = workspace.take<RowSoftmax>(splits.count * rows);
+      const int64_t blocks = size.B * size.H * ceil_div(size.N, Shape::own) * splits.count;
+      launch(attend_mma<T, columns, strips>, {blocks, mma_threads, Shape::forward_bytes, stream}, p, splits, out,
+             logsumexp);
+      add_up(stream, size, splits, size.M, out, in.dropout.scale(), logsumexp);
+    });
   });
 }
 

@@ -15,22 +15,26 @@ namespace cairn::gpu {
 
 // Tile sizes. They fit into 99 KB of shared memory, which every GPU with these instructions has, and into registers:
 // with 128 columns, the gradient of the keys would spill some if it took 32 queries at a time.
-template <class T, int columns>
+// A warp has one or two strips of 16 rows. With two, it loads each fragment of the other side half as often.
+template <class T, int columns, int strips, class Top = NoTop>
 struct MmaShape {
   static constexpr int row_bytes = columns * int(sizeof(T));
-  // own: rows of the block, 16 for each warp. The others: rows of a tile of the other side, forward and backward, of
-  // which shared memory holds two. The gradient of the keys has twice the sums.
-  static constexpr int own = 16 * mma_warps;
+  // own: rows of the block. The others: rows of a tile of the other side, forward and backward, of which shared memory
+  // holds two. The gradient of the keys has twice the sums.
+  static constexpr int own_warp = 16 * strips, own = own_warp * mma_warps;
   static constexpr int keys = columns <= 64 ? 64 : 32;
   static constexpr int forward_bytes = row_bytes * (own + 4 * keys);
-  static constexpr int other_keys = row_bytes <= 128 ? 64 : row_bytes <= 256 ? 32 : 16;
-  static constexpr int other_queries = row_bytes <= 64 ? 64 : columns <= 64 ? 32 : 16;
-  template <class Top>
+  static constexpr int other_keys = strips == 2 ? 32 : row_bytes <= 128 ? 64 : row_bytes <= 256 ? 32 : 16;
+  static constexpr int other_queries = strips == 2 ? 32 : row_bytes <= 64 ? 64 : columns <= 64 ? 32 : 16;
   static constexpr int query_gradient_bytes =
-      row_bytes*(2 * own + 4 * other_keys) + own* int(sizeof(typename Top::State));
-  template <class Top>
-  static constexpr int key_gradient_bytes = row_bytes*(2 * own + 4 * other_queries) +
-                                            2 * other_queries*(int(sizeof(typename Top::State)) + (Top::some ? 8 : 0));
+      row_bytes * (2 * own + 4 * other_keys) + own * int(sizeof(typename Top::State));
+  static constexpr int key_gradient_bytes =
+      row_bytes * (2 * own + 4 * other_queries) +
+      2 * other_queries * (int(sizeof(typename Top::State)) + (Top::some ? 8 : 0));
+  // Blocks of a multiprocessor, as many as have enough registers; 0: the compiler chooses.
+  static constexpr int forward_blocks = sizeof(T) == 2 && strips == 1 ? 3 : 2;
+  static constexpr int query_gradient_blocks = sizeof(T) == 2 ? 3 : 2;
+  static constexpr int key_gradient_blocks = strips == 2 ? 2 : 0;
 };
 
 // ---- visibility and dropout of a warp tile: bit 4 n + e is for element e of sums n. The tile's rows are queries, or
@@ -85,14 +89,20 @@ __device__ void each_sum(float (&sums)[tiles][4], F f) {
     for (int e = 0; e < 4; ++e) f(sums[n][e], 4 * n + e);
 }
 
-// The scores of a warp tile, 16 queries from `query` on, before the scale; minus infinity where masked.
-template <int tiles, class T, int columns>
-__device__ void warp_tile_scores(const BatchHead& batch_head, const MmaTile<T, columns>& queries, int query, int k0,
-                                 const MmaTile<T, columns>& k, float (&s)[tiles][4]) {
-  mma_row_products(queries, k, s);
+// Makes the scores of a warp tile, 16 queries from `query` on, minus infinity where masked.
+template <int tiles>
+__device__ void mask_scores(const BatchHead& batch_head, int query, int k0, float (&s)[tiles][4]) {
   if (!batch_head.masks_rows(query, query + 16, k0, k0 + 8 * tiles)) return;
   const unsigned visible = mma_visible<tiles, false>(batch_head, query, k0);
   each_sum(s, [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
+}
+
+// The scores of a warp tile, before the scale; minus infinity where masked.
+template <int tiles, class T, int columns>
+__device__ void warp_tile_scores(const BatchHead& batch_head, const MmaTile<T, columns>& queries, int query, int k0,
+                                 const MmaTile<T, columns>& k, float (&s)[tiles][4]) {
+  mma_row_products(queries, k, one_strip(s));
+  mask_scores(batch_head, query, k0, s);
 }
 
 using WarpTileSoftmax = RunningSoftmax<2, 4>;
@@ -144,10 +154,10 @@ struct KeyTiles {
 
 // Writes the output of a tile. If there are splits, it writes the unnormalized sums of its split, with their maximum
 // and sum of exponentials.
-template <class T, int columns>
-__global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
+template <class T, int columns, int strips>
+__global__ void __launch_bounds__(mma_threads, MmaShape<T, columns, strips>::forward_blocks)
     attend_mma(AttentionProblem<T> p, Splits splits, HeadView<T> out, float* logsumexp) {
-  using Shape = MmaShape<T, columns>;
+  using Shape = MmaShape<T, columns, strips>;
   using Tile = MmaTile<T, columns>;
   constexpr int keys = Shape::keys;
   const Tile own{dynamic_shared<T>()}, all_k = own.row(Shape::own);
@@ -157,9 +167,9 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
   const KeyTiles<T, columns, keys> tiles{p, batch_head, all_k, all_k.row(2 * keys)};
   const int begin = batch_head.next_key(task.row, Shape::own, task.first_key(p.size.S));
   const int end = min(batch_head.keys, task.end_key(p.size.S));
-  const int warp_row = int(threadIdx.x / 32) * 16, query0 = task.row + warp_row;  // this warp's
-  WarpTileSoftmax softmax;
-  float sums[columns / 8][4] = {};
+  const int warp_row = int(threadIdx.x / 32) * Shape::own_warp, query0 = task.row + warp_row;  // this warp's
+  WarpTileSoftmax softmax[strips];
+  float sums[strips][columns / 8][4] = {};
 
   if (begin < end) {
     own.template copy<Shape::own>(batch_head.row(p.q, task.row), p.q.row_stride, batch_head.queries - task.row, p.D());
@@ -170,38 +180,50 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
       return batch_head.next_key(optimization_barrier(task.row), Shape::own, from);
     };
     tiles.each(begin, end, next_tile, [&](int k0, const Tile& k, const Tile& v) {
-      if (batch_head.next_key(optimization_barrier(query0), 16, k0) >= min(k0 + keys, end)) return;
-      float s[keys / 8][4];
-      const int row = optimization_barrier(query0);  // otherwise registers are spilled
-      warp_tile_scores(batch_head, own.row(warp_row), row, k0, k, s);
-      // The scale is positive: it is applied to the maximum, and to the scores within the exponent.
-      float correction[2];
-      raise(softmax, s, p.scale_2(), correction);
-      each_sum(sums, [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
-      // [eq. 1] [eq. 4]
-      each_sum(s, [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x, p.scale_2()); });
-      if (dropout.active) {
-        const unsigned keep = mma_keep_query_rows<keys / 8>(dropout, query0, k0);
-        each_sum(s, [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
+      if (batch_head.next_key(optimization_barrier(query0), Shape::own_warp, k0) >= min(k0 + keys, end)) return;
+      float s[strips][keys / 8][4];
+      mma_row_products(own.row(warp_row), k, s);
+#pragma unroll
+      for (int i = 0; i < strips; ++i) {
+        const int row = optimization_barrier(query0) + 16 * i;  // otherwise registers are spilled
+        mask_scores(batch_head, row, k0, s[i]);
+        // The scale is positive: it is applied to the maximum, and to the scores within the exponent.
+        float correction[2];
+        raise(softmax[i], s[i], p.scale_2(), correction);
+        each_sum(sums[i], [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
+        // [eq. 1] [eq. 4]
+        const auto weigh = [&](float& x, int bit) { x = softmax[i].weight(bit / 2 % 2, x, p.scale_2()); };
+        if (dropout.active) {
+          const unsigned keep = mma_keep_query_rows<keys / 8>(dropout, row, k0);
+          each_sum(s[i], [&](float& x, int bit) {
+            weigh(x, bit);
+            x = keep >> bit & 1 ? x : 0.0f;
+          });
+        } else {
+          each_sum(s[i], weigh);
+        }
       }
       // [eq. 2] [eq. 5]
       mma_weighted_rows(s, v, sums);
     });
   }
-  softmax.finish();
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int query = query0 + mma_g() + 8 * half;
-    if (query >= p.N()) continue;
-    const int64_t place = batch_head.index * p.size.N + query;
-    if (splits.partial) {
-      const int64_t part = task.split * p.size.B * p.size.H * p.size.N + place;
-      write_sums(sums, half, query < batch_head.queries ? 1.0f : 0.0f, splits.partial + part * p.size.M, p.M());
-      if (mma_t() == 0) splits.softmax[part] = {softmax.running_max[half], softmax.sum[half]};
-      continue;
+  for (int i = 0; i < strips; ++i) {
+    softmax[i].finish();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = query0 + 16 * i + mma_g() + 8 * half;
+      if (query >= p.N()) continue;
+      const int64_t place = batch_head.index * p.size.N + query;
+      if (splits.partial) {
+        const int64_t part = task.split * p.size.B * p.size.H * p.size.N + place;
+        write_sums(sums[i], half, query < batch_head.queries ? 1.0f : 0.0f, splits.partial + part * p.size.M, p.M());
+        if (mma_t() == 0) splits.softmax[part] = {softmax[i].running_max[half], softmax[i].sum[half]};
+        continue;
+      }
+      write_sums(sums[i], half, softmax[i].inverse(half) * dropout.scale, batch_head.row(out, query), p.M());
+      if (mma_t() == 0) logsumexp[place] = softmax[i].logsumexp(half);
     }
-    write_sums(sums, half, softmax.inverse(half) * dropout.scale, batch_head.row(out, query), p.M());
-    if (mma_t() == 0) logsumexp[place] = softmax.logsumexp(half);
   }
 }
 
@@ -234,11 +256,11 @@ __device__ void warp_tile_gradient(float (&s)[tiles][4], float (&g)[tiles][4], f
   }
 }
 
-template <class T, int columns, class Top>
-__global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
+template <class T, int columns, int strips, class Top>
+__global__ void __launch_bounds__(mma_threads, MmaShape<T, columns, strips, Top>::query_gradient_blocks)
     query_gradient_mma(AttentionProblem<T> p, Splits splits, HeadView<const T> dout, const typename Top::State* states,
                        Top top, HeadView<T> dq) {
-  using Shape = MmaShape<T, columns>;
+  using Shape = MmaShape<T, columns, strips, Top>;
   using Tile = MmaTile<T, columns>;
   using State = typename Top::State;
   constexpr int keys = Shape::other_keys;
@@ -255,8 +277,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
   };
   const int begin = next_tile(task.first_key(p.size.S));
   const int end = min(batch_head.end_of_keys(task.row + Shape::own), task.end_key(p.size.S));
-  const int warp_row = int(threadIdx.x / 32) * 16, query0 = task.row + warp_row;  // this warp's
-  float sums[columns / 8][4] = {};
+  const int warp_row = int(threadIdx.x / 32) * Shape::own_warp, query0 = task.row + warp_row;  // this warp's
+  float sums[strips][columns / 8][4] = {};
 
   if (begin < end && task.row < batch_head.queries) {
     const int rows = batch_head.queries - task.row;
@@ -269,45 +291,52 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
     tiles.copy(begin, 0);
 
     tiles.each(begin, end, next_tile, [&](int k0, const Tile& k, const Tile& v) {
-      if (batch_head.next_key(optimization_barrier(query0), 16, k0) >= k0 + keys) return;
-      float s[keys / 8][4], ds[keys / 8][4];
+      if (batch_head.next_key(optimization_barrier(query0), Shape::own_warp, k0) >= k0 + keys) return;
+      float s[strips][keys / 8][4], ds[strips][keys / 8][4];
       mma_row_products(q.row(warp_row), k, s);
       mma_row_products(g.row(optimization_barrier(warp_row)), v, ds);  // otherwise registers are spilled
-      uint64_t top_bits[2];  // from this lane's first key on, for rows g and g + 8
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-        top_bits[half] = top.bits_from(p.size, batch_head, query0 + mma_g() + 8 * half, k0 + 2 * mma_t());
-      const State state[2] = {own_states[warp_row + mma_g()], own_states[warp_row + mma_g() + 8]};
-      const int row = optimization_barrier(query0);  // otherwise registers are spilled
-      warp_tile_gradient<Top>(
-          s, ds, p.scale_2(), [&](int, int e) { return state[e / 2]; },
-          [&](int n, int e) { return top_bits[e / 2] >> (8 * n + e % 2) & 1; },
-          batch_head.masks_rows(row, row + 16, k0, k0 + keys),
-          [&] { return mma_visible<keys / 8, false>(batch_head, query0, k0); }, dropout,
-          [&] { return mma_keep_query_rows<keys / 8>(dropout, query0, k0); });
+      for (int i = 0; i < strips; ++i) {
+        const int own_row = warp_row + 16 * i;
+        uint64_t top_bits[2];  // from this lane's first key on, for rows g and g + 8
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          top_bits[half] = top.bits_from(p.size, batch_head, query0 + 16 * i + mma_g() + 8 * half, k0 + 2 * mma_t());
+        const State state[2] = {own_states[own_row + mma_g()], own_states[own_row + mma_g() + 8]};
+        const int row = optimization_barrier(query0) + 16 * i;  // otherwise registers are spilled
+        warp_tile_gradient<Top>(
+            s[i], ds[i], p.scale_2(), [&](int, int e) { return state[e / 2]; },
+            [&](int n, int e) { return top_bits[e / 2] >> (8 * n + e % 2) & 1; },
+            batch_head.masks_rows(row, row + 16, k0, k0 + keys),
+            [&] { return mma_visible<keys / 8, false>(batch_head, row, k0); }, dropout,
+            [&] { return mma_keep_query_rows<keys / 8>(dropout, row, k0); });
+      }
       mma_weighted_rows(ds, k, sums);
     });
   }
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int query = query0 + mma_g() + 8 * half;
-    if (query >= p.N()) continue;
-    const float scale = query < batch_head.queries ? p.scale : 0.0f;
-    if (splits.partial)
-      write_sums(sums, half, scale,
-                 splits.partial + ((task.split * p.size.B * p.size.H + batch_head.index) * p.size.N + query) * p.size.D,
-                 p.D());
-    else
-      write_sums(sums, half, scale, batch_head.row(dq, query), p.D());
-  }
+  for (int i = 0; i < strips; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = query0 + 16 * i + mma_g() + 8 * half;
+      if (query >= p.N()) continue;
+      const float scale = query < batch_head.queries ? p.scale : 0.0f;
+      if (splits.partial)
+        write_sums(
+            sums[i], half, scale,
+            splits.partial + ((task.split * p.size.B * p.size.H + batch_head.index) * p.size.N + query) * p.size.D,
+            p.D());
+      else
+        write_sums(sums[i], half, scale, batch_head.row(dq, query), p.D());
+    }
 }
 
-// The tile's rows are keys here. (0: the compiler chooses the number of blocks of a multiprocessor.)
-template <class T, int columns, class Top>
-__global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 && !Top::some ? 3 : 0)
+// The tile's rows are keys here.
+template <class T, int columns, int strips, class Top>
+__global__ void __launch_bounds__(mma_threads, MmaShape<T, columns, strips, Top>::key_gradient_blocks)
     key_gradient_mma(AttentionProblem<T> p, HeadView<const T> dout, const typename Top::State* states, Top top,
                      HeadView<T> dk, HeadView<T> dv) {
-  using Shape = MmaShape<T, columns>;
+  using Shape = MmaShape<T, columns, strips, Top>;
   using Tile = MmaTile<T, columns>;
   using State = typename Top::State;
   constexpr int queries = Shape::other_queries;
@@ -318,9 +347,9 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
   const TileTask task(p.size.S, Shape::own, 0, 1);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
-  const int warp_row = int(threadIdx.x / 32) * 16, key0 = task.row + warp_row;  // this warp's
+  const int warp_row = int(threadIdx.x / 32) * Shape::own_warp, key0 = task.row + warp_row;  // this warp's
   const int begin = batch_head.next_query(task.row, Shape::own, 0);
-  float sums_k[columns / 8][4] = {}, sums_v[columns / 8][4] = {};
+  float sums_k[strips][columns / 8][4] = {}, sums_v[strips][columns / 8][4] = {};
 
   const auto copy_queries = [&](int q0, int place) {
     const int rows = batch_head.queries - q0;
@@ -348,34 +377,42 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
       wait_for_copies<0>();
       __syncthreads();  // all see this tile, and no thread reads the other one any more
       if (next < batch_head.queries) copy_queries(next, place ^ queries);
-      if (batch_head.next_query(optimization_barrier(key0), 16, q0) >= min(q0 + queries, batch_head.queries)) continue;
+      if (batch_head.next_query(optimization_barrier(key0), Shape::own_warp, q0) >=
+          min(q0 + queries, batch_head.queries))
+        continue;
 
-      float s[queries / 8][4], ds[queries / 8][4];
+      float s[strips][queries / 8][4], ds[strips][queries / 8][4];
       mma_row_products(k.row(warp_row), q, s);
       mma_row_products(v.row(warp_row), g, ds);
       const State* const state = all_states + place + 2 * mma_t();
-      const uint32_t* const bits = all_bits + 2 * (place + 2 * mma_t()) + warp_row / 32;  // the word of the warp's keys
-      warp_tile_gradient<Top>(
-          s, ds, p.scale_2(), [&](int n, int e) { return state[8 * n + e % 2]; },
-          [&](int n, int e) {
-            return Top::some && bits[2 * (8 * n + e % 2)] >> (warp_row % 32 + mma_g() + 8 * (e / 2)) & 1;
-          },
-          batch_head.masks(q0, q0 + queries, key0, key0 + 16),
-          [&] { return mma_visible<queries / 8, true>(batch_head, q0, key0); }, dropout,
-          [&] { return mma_keep_key_rows<queries / 8>(dropout, q0, key0); });
+#pragma unroll
+      for (int i = 0; i < strips; ++i) {
+        const int own_row = warp_row + 16 * i, row = key0 + 16 * i;
+        const uint32_t* const bits = all_bits + 2 * (place + 2 * mma_t()) + own_row / 32;  // the strip's keys
+        warp_tile_gradient<Top>(
+            s[i], ds[i], p.scale_2(), [&](int n, int e) { return state[8 * n + e % 2]; },
+            [&](int n, int e) {
+              return Top::some && bits[2 * (8 * n + e % 2)] >> (own_row % 32 + mma_g() + 8 * (e / 2)) & 1;
+            },
+            batch_head.masks(q0, q0 + queries, row, row + 16),
+            [&] { return mma_visible<queries / 8, true>(batch_head, q0, row); }, dropout,
+            [&] { return mma_keep_key_rows<queries / 8>(dropout, q0, row); });
+      }
       // [grad. 2] [grad. 5] dV, then dK
       mma_weighted_rows(s, g, sums_v);
       mma_weighted_rows(ds, q, sums_k);
     }
   }
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int key = key0 + mma_g() + 8 * half;
-    if (key >= p.S()) continue;
-    const bool valid = key < batch_head.keys;
-    write_sums(sums_k, half, valid ? p.scale : 0.0f, batch_head.row(dk, key), p.D(), top.add);
-    write_sums(sums_v, half, valid ? 1.0f : 0.0f, batch_head.row(dv, key), p.M(), top.add);
-  }
+  for (int i = 0; i < strips; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int key = key0 + 16 * i + mma_g() + 8 * half;
+      if (key >= p.S()) continue;
+      const bool valid = key < batch_head.keys;
+      write_sums(sums_k[i], half, valid ? p.scale : 0.0f, batch_head.row(dk, key), p.D(), top.add);
+      write_sums(sums_v[i], half, valid ? 1.0f : 0.0f, batch_head.row(dv, key), p.M(), top.add);
+    }
 }
 
 // ---- the host's part
@@ -402,6 +439,14 @@ void with_mma_columns(const AttentionSize& size, F f) {
     f.template operator()<128>();
 }
 
+// Calls f<strips>(): two strips a warp where registers have room for them and the rows fill them.
+template <class T, int columns, class Top, class F>
+void with_strips(int64_t rows, F f) {
+  if constexpr (sizeof(T) == 2 && columns <= 64 && !Top::some)
+    if (rows > 16 * mma_warps) return f.template operator()<2>();
+  f.template operator()<1>();
+}
+
 // The gradients of attention, on tensor cores or in float32 arithmetic.
 template <class T, class Top>
 void attention_gradients(Stream stream, const AttentionProblem<T>& p, HeadView<const T> dout,
@@ -410,20 +455,23 @@ void attention_gradients(Stream stream, const AttentionProblem<T>& p, HeadView<c
   const int64_t heads = size.B * size.H;
   if (!suits_mma(p, dout, dq, dk, dv)) return gradients_simt(stream, p, dout, states, top, dq, dk, dv);
   with_mma_columns(size, [&]<int columns> {
-    using Shape = MmaShape<T, columns>;
-    if (heads * size.N > 0) {
-      Workspace workspace(Device::cuda);
-      const Splits splits = split_keys(p, Shape::own, size.D, workspace);
-      launch(query_gradient_mma<T, columns, Top>,
-             {heads * ceil_div(size.N, Shape::own) * splits.count, mma_threads,
-              Shape::template query_gradient_bytes<Top>, stream},
-             p, splits, dout, states, top, dq);
-      add_up(stream, size, splits, size.D, dq);
-    }
+    if (heads * size.N > 0)
+      with_strips<T, columns, Top>(size.N, [&]<int strips> {
+        using Shape = MmaShape<T, columns, strips, Top>;
+        Workspace workspace(Device::cuda);
+        const Splits splits = split_keys(p, Shape::own, size.D, workspace);
+        const int64_t blocks = heads * ceil_div(size.N, Shape::own) * splits.count;
+        launch(query_gradient_mma<T, columns, strips, Top>, {blocks, mma_threads, Shape::query_gradient_bytes, stream},
+               p, splits, dout, states, top, dq);
+        add_up(stream, size, splits, size.D, dq);
+      });
     if (heads * size.S > 0)
-      launch(key_gradient_mma<T, columns, Top>,
-             {heads * ceil_div(size.S, Shape::own), mma_threads, Shape::template key_gradient_bytes<Top>, stream}, p,
-             dout, states, top, dk, dv);
+      with_strips<T, columns, Top>(size.S, [&]<int strips> {
+        using Shape = MmaShape<T, columns, strips, Top>;
+        launch(key_gradient_mma<T, columns, strips, Top>,
+               {heads * ceil_div(size.S, Shape::own), mma_threads, Shape::key_gradient_bytes, stream}, p, dout, states,
+               top, dk, dv);
+      });
   });
 }
 

@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
               each_sum(s, [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
             }
             // [eq. 10] [eq. 17] The other keys have the weights of the centroid.
-            mma_weighted_rows(s, v, sums);
+            mma_weighted_rows(one_strip(s), v, one_strip(sums));
           }
         });
   }

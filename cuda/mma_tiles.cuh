@@ -62,13 +62,20 @@ struct MmaTile {
   __device__ MmaTile row(int first) const { return {data + first * columns}; }  // `first` is a multiple of 8
 
   // Starts copying `height` rows from x, of which `rows` and `columns_there` columns exist; the others are 0.
+  // A thread copies the same chunk of every step-th row, so that the addresses of a whole tile take few instructions.
   template <int height>
   __device__ void copy(const T* x, int64_t stride, int rows, int columns_there) const {
-#pragma unroll 1
-    for (int i = int(threadIdx.x); i < height * chunks; i += mma_threads) {
-      const int r = i / chunks, c = i % chunks;
-      copy_chunk(r, c, x, stride, r < rows ? r : -1, columns_there);
+    constexpr int step = mma_threads / chunks;
+    const int r0 = int(threadIdx.x) / chunks, c = int(threadIdx.x) % chunks;
+    if (height % step == 0 && step % 8 == 0 && rows >= height && columns_there == columns) {
+      const T* from = x + r0 * stride + c * in_chunk;
+      T* const to = chunk(r0, c);
+#pragma unroll
+      for (int r = 0; r < height; r += step, from += step * stride) copy_async<16>(to + r * columns, from, true);
+      return;
     }
+#pragma unroll 1
+    for (int r = r0; r < height; r += step) copy_chunk(r, c, x, stride, r < rows ? r : -1, columns_there);
   }
   // The same for rows index[r] of x; zeros where the index is negative.
   template <int height>
@@ -91,9 +98,9 @@ struct MmaTile {
     const bool there = from >= 0 && c * in_chunk < columns_there;
     copy_async<16>(chunk(r, c), there ? x + from * stride + c * in_chunk : x, there);
   }
-  // The fragment of A: 16 rows, and the columns of one step.
-  __device__ void load_a(int step, uint32_t (&a)[4]) const {
-    load_matrices<false>(a, chunk_from(mma_lane() % 16, mma_lane() / 16, 0, 2 * step));
+  // The fragment of A: 16 rows from `row` on, and the columns of one step.
+  __device__ void load_a(int row, int step, uint32_t (&a)[4]) const {
+    load_matrices<false>(a, chunk_from(mma_lane() % 16, mma_lane() / 16, row, 2 * step));
   }
   // The fragment of A where A is this tile transposed: the 16 rows of A are columns of the tile from `column` on, and
   // the columns of one step are rows of the tile. In TF32 these rows are in the order that fragment_of_sums explains.
@@ -126,29 +133,41 @@ struct MmaTile {
   }
 };
 
-// products[n] = A B^T for A, the first 16 rows of `own`, and rows 8 n .. 8 n + 7 of B = x.
-template <class T, int columns, int tiles>
+// The sums of one strip of 16 rows, for the functions below, which take several.
+template <int tiles>
+__device__ float (&one_strip(float (&sums)[tiles][4]))[1][tiles][4] {
+  return reinterpret_cast<float(&)[1][tiles][4]>(sums);
+}
+
+// products[i][n] = A B^T for A, rows 16 i .. 16 i + 15 of `own`, and rows 8 n .. 8 n + 7 of B = x. All strips i of 16
+// rows use a fragment of B once it is loaded.
+template <class T, int columns, int strips, int tiles>
 __device__ void mma_row_products(const MmaTile<T, columns>& own, const MmaTile<T, columns>& x,
-                                 float (&products)[tiles][4]) {
+                                 float (&products)[strips][tiles][4]) {
 #pragma unroll
-  for (int n = 0; n < tiles; ++n)
+  for (int i = 0; i < strips; ++i)
 #pragma unroll
-    for (int e = 0; e < 4; ++e) products[n][e] = 0;
+    for (int n = 0; n < tiles; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) products[i][n][e] = 0;
 #pragma unroll
   for (int step = 0; step < MmaTile<T, columns>::steps; ++step) {
-    uint32_t a[4];
-    own.load_a(step, a);
+    uint32_t a[strips][4];
+#pragma unroll
+    for (int i = 0; i < strips; ++i) own.load_a(16 * i, step, a[i]);
 #pragma unroll
     for (int n = 0; n < tiles; n += 2) {
       uint32_t b[4];  // of n and n + 1
       const int lane = mma_lane();
       load_matrices<false>(b, x.chunk_from(lane / 16 * 8 + lane % 8, lane / 8 % 2, 8 * n, 2 * step));
-      mma<T>(products[n], a, b[0], b[1]);
-      mma<T>(products[n + 1], a, b[2], b[3]);
+#pragma unroll
+      for (int i = 0; i < strips; ++i) {
+        mma<T>(products[i][n], a[i], b[0], b[1]);
+        mma<T>(products[i][n + 1], a[i], b[2], b[3]);
+      }
     }
   }
 }
-
 // The fragment of A made from the sums of a product: its columns `step` mma_depth and following. A lane has columns 2 t
 // and 2 t + 1 of the sums, which is what it needs of A in bf16. In TF32 they become columns t and t + 4 of A, so the
 // rows of B must be read in that order too.
@@ -168,11 +187,11 @@ __device__ void fragment_of_sums(const float (*sums)[4], int step, uint32_t (&a)
   }
 }
 
-// sums += A X for the rows of X of one step. a: the fragment of A. X: the columns of x from 8 `first` on; `first` is
-// even.
-template <class T, int columns, int tiles>
-__device__ void mma_add_rows(const uint32_t (&a)[4], const MmaTile<T, columns>& x, int step, int first,
-                             float (&sums)[tiles][4]) {
+// sums[i] += A[i] X for the rows of X of one step. a: the fragments of A, one for each strip of 16 rows. X: the columns
+// of x from 8 `first` on; `first` is even.
+template <class T, int columns, int strips, int tiles>
+__device__ void mma_add_rows(const uint32_t (&a)[strips][4], const MmaTile<T, columns>& x, int step, int first,
+                             float (&sums)[strips][tiles][4]) {
 #pragma unroll
   for (int n = 0; n < tiles; n += 2) {
     uint32_t b[4];  // of columns 8 n and 8 n + 8
@@ -184,19 +203,23 @@ __device__ void mma_add_rows(const uint32_t (&a)[4], const MmaTile<T, columns>& 
         b[i] = __float_as_uint(
             x.chunk(8 * step + 2 * mma_t() + i % 2, 2 * (first + n + i / 2) + mma_g() / 4)[mma_g() % 4]);
     }
-    mma<T>(sums[n], a, b[0], b[1]);
-    mma<T>(sums[n + 1], a, b[2], b[3]);
+#pragma unroll
+    for (int i = 0; i < strips; ++i) {
+      mma<T>(sums[i][n], a[i], b[0], b[1]);
+      mma<T>(sums[i][n + 1], a[i], b[2], b[3]);
+    }
   }
 }
 
-// sums += W X, where W are the sums of a product and X is x.
-template <int tiles, class T, int columns>
-__device__ void mma_weighted_rows(const float (&weights)[tiles][4], const MmaTile<T, columns>& x,
-                                  float (&sums)[columns / 8][4]) {
+// sums[i] += W[i] X, where W[i] are the sums of a product and X is x.
+template <int strips, int tiles, class T, int columns>
+__device__ void mma_weighted_rows(const float (&weights)[strips][tiles][4], const MmaTile<T, columns>& x,
+                                  float (&sums)[strips][columns / 8][4]) {
 #pragma unroll
   for (int step = 0; step < 8 * tiles / mma_depth<T>; ++step) {
-    uint32_t a[4];
-    fragment_of_sums<T>(weights, step, a);
+    uint32_t a[strips][4];
+#pragma unroll
+    for (int i = 0; i < strips; ++i) fragment_of_sums<T>(weights[i], step, a[i]);
     mma_add_rows(a, x, step, 0, sums);
   }
 }
@@ -206,12 +229,19 @@ __device__ void mma_weighted_rows(const float (&weights)[tiles][4], const MmaTil
 template <class T, int tiles>
 __device__ void write_sums(const float (&sums)[tiles][4], int half, float factor, T* row, int columns,
                            bool add = false) {
+  Pack<T, 2> before[tiles];  // all are loaded before the first is written, or each load would wait for the one before
+#pragma unroll
+  for (int n = 0; n < tiles; ++n) {
+    const int c = 8 * n + 2 * mma_t();
+    before[n] = add && c < columns ? pack<2>(row, c / 2) : Pack<T, 2>{};
+  }
 #pragma unroll
   for (int n = 0; n < tiles; ++n) {
     const int c = 8 * n + 2 * mma_t();
     if (c >= columns) continue;
-    const float first = (factor == 0 ? 0.0f : sums[n][2 * half] * factor) + (add ? float(row[c]) : 0.0f);
-    const float second = (factor == 0 ? 0.0f : sums[n][2 * half + 1] * factor) + (add ? float(row[c + 1]) : 0.0f);
+    const float first = (factor == 0 ? 0.0f : sums[n][2 * half] * factor) + (add ? float(before[n].element[0]) : 0.0f);
+    const float second =
+        (factor == 0 ? 0.0f : sums[n][2 * half + 1] * factor) + (add ? float(before[n].element[1]) : 0.0f);
     if constexpr (sizeof(T) == 2)
       *reinterpret_cast<uint32_t*>(row + c) = pack_bfloat16(first, second);
     else

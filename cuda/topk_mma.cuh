@@ -92,7 +92,7 @@ struct GatheredTiles {
   }
   // Products of this warp's members with the gathered rows of the other side.
   __device__ static void products(const Tile& members, const Tile& others, float (&s)[keys / 8][4]) {
-    mma_row_products(members.row(warp_row()), others, s);
+    mma_row_products(members.row(warp_row()), others, one_strip(s));
   }
   // Scores times log2 e; minus infinity for keys that do not exist.
   __device__ void scores(float (&s)[keys / 8][4], unsigned there) const {
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
         each_sum(s, [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
       }
       // [eq. 11] [eq. 15] [eq. 16] Weights times values; the rest is added below.
-      mma_weighted_rows(s, block.v, sums);
+      mma_weighted_rows(one_strip(s), block.v, one_strip(sums));
     }
     softmax.finish();
     const float mass_scale = mass * block.dropout.scale;
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
               }
             weights.row(block.warp_row()).store_sums(s);
             score_gradients.row(block.warp_row()).store_sums(ds);
-            mma_weighted_rows(ds, block.k, sums);
+            mma_weighted_rows(one_strip(ds), block.k, one_strip(sums));
           }
         }
         if (step == 0) continue;
@@ -245,10 +245,10 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
         const int members = min(task.end - m0 + 15, task_tile) / 16 * 16;  // whole warp tiles
 #pragma unroll 1
         for (int m = 0; m < members / mma_depth<T>; ++m) {
-          uint32_t a[4];
-          by_key.load_a_transposed(key_row, m, a);
+          uint32_t a[1][4];
+          by_key.load_a_transposed(key_row, m, a[0]);
           // [grad. 16] dK and dV over the top keys
-          mma_add_rows(a, rows, m, first_column / 8, key_sums);
+          mma_add_rows(a, rows, m, first_column / 8, one_strip(key_sums));
         }
         if (once && m0 + task_tile < task.end) continue;
 #pragma unroll

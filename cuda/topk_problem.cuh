@@ -41,12 +41,11 @@ struct MemberTask {
     number = int(block % tasks);
     const int32_t* const offsets = p.offsets(batch_head);
     cluster = 0;
-    for (int after = p.C + 1; after - cluster > 1;) {  // the last cluster that starts no later
-      const int middle = (cluster + after) / 2;
-      if (p.first_task(offsets, middle) <= number)
-        cluster = middle;
-      else
-        after = middle;
+    for (int after = p.C + 1; after - cluster > 1;) {  // the last cluster that starts no later; 32 lanes try at once
+      const int step = (after - cluster + 31) / 32, mine = cluster + step * int(threadIdx.x % 32);
+      const bool no_later = mine < after && p.first_task(offsets, mine) <= number;
+      cluster += step * (__popc(__ballot_sync(full_warp, no_later)) - 1);
+      after = min(after, cluster + step);
     }
     first = offsets[cluster] + ((number - p.first_task(offsets, cluster)) << p.task_bits);
     end = min(first + (1 << p.task_bits), cluster < p.C ? offsets[cluster + 1] : int(p.size.N));

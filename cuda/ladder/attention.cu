@@ -159,12 +159,12 @@ __global__ void __launch_bounds__(mma_threads)
     wait_for_copies<0>();
     __syncthreads();
     float s[side / 8][4], correction[2];
-    mma_row_products(of_q.row(warp_row), of_k, s);
+    mma_row_products(of_q.row(warp_row), of_k, one_strip(s));
     raise(softmax, s, scale_2, correction);
     // Of four elements e, those with e < 2 are in row g, the others in row g + 8; e / 2 is bit / 2 % 2.
     each_sum(sums, [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
     each_sum(s, [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x, scale_2); });
-    mma_weighted_rows(s, of_v, sums);
+    mma_weighted_rows(one_strip(s), of_v, one_strip(sums));
     __syncthreads();  // before the tiles are written again
   }
   softmax.finish();
