@@ -1,21 +1,29 @@
 #pragma once
 // The kernels of cuda/centroid_topk.cu on tensor cores.
 //
-// The keys are divided into groups. A span is a number of neighboring tiles, and each span has four groups, t = 0..3.
-// Group t has columns 8 n + 2 t and 8 n + 2 t + 1 of each tile of the span; one lane holds them. With spans of two
-// tiles:
+// The keys are divided into groups. A span is 1, 2, 4, ... neighboring tiles. A tile has parts of 16 columns, and a
+// span has four groups for each part q. Group t = 0..3 has columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of its part in
+// each tile of the span; one lane holds them. The groups of a lane are neighbors. With tiles of two parts and spans of
+// two tiles:
 //
-//   keys     | tile 0     | tile 1     | tile 2     | tile 3     |
-//   columns  | 0 1 2 3 .. | 0 1 2 3 .. | 0 1 2 3 .. | 0 1 2 3 .. |    t = column / 2 % 4
-//   groups     0 0 1 1 ..   0 0 1 1 ..   4 4 5 5 ..   4 4 5 5 ..      4 span + t
+//   keys     | tile 0, part 0   | tile 0, part 1   | tile 1, part 0   | tile 1, part 1   | tile 2, part 0
+//   columns  | 0 1 2 3 .. 8 9 ..| 0 1 2 3 .. 8 9 ..| 0 1 2 3 .. 8 9 ..| 0 1 2 3 .. 8 9 ..| 0 1 2 3 .. 8 9 ..
+//   groups     0 0 2 2 .. 0 0     1 1 3 3 .. 1 1     0 0 2 2 .. 0 0     1 1 3 3 .. 1 1     8 8 10 ..
+//
+// A span is as long as it can be with at least max(8 k, S / 16) groups, but there are at most 1024 groups.
+//
+// Bound. A candidate is a score of a chosen group that reaches the threshold. At most k - 1 groups have a larger
+// maximum than the threshold. Of those whose maximum equals it, the lowest are chosen, and with them all that have keys
+// in between: k + 3 groups in all if a span is one tile, or else k + 15. So a centroid has at most 4 (k + 3)
+// candidates, or else 4 (k + 15) for each tile of a span, and never more than S. A span is one tile where S <= 32 k, k
+// <= 128.
 //
 // Forward takes four launches.
 //   scan_keys_mma    a block takes a tile of 64 centroids and a split of the keys: the maximum, the sum of
 //                    exponentials, and the largest score of each group
 //   choose_groups    a warp takes a centroid: logsumexp, and the k groups with the largest maxima. The smallest of
 //                    these maxima is the threshold. All top keys are in the chosen groups, and their scores reach the
-//                    threshold. At least k scores reach it, and few more: about 35 for k = 32, 4096 keys and 256
-//                    groups.
+//                    threshold. At least k scores reach it, and few more: about 35 for k = 32 and 256 groups.
 //   sum_rest_mma     computes the scores again and multiplies the weights with V, except for scores of the chosen
 //                    groups that reach the threshold. Stores the scores of the chosen groups.
 //   finish_rows      a warp takes a centroid: the k largest of the stored scores belong to the top keys. Adds up the
@@ -33,11 +41,12 @@ namespace cairn::gpu {
 template <class T, int columns>
 struct CentroidShape {
   static constexpr int rows = 16 * mma_warps, row_bytes = columns * int(sizeof(T)), keys = row_bytes <= 256 ? 64 : 32;
-  static constexpr int group_scores = keys / 4;  // of a group in one tile
+  static constexpr int parts = keys / 16;  // of a tile
   static constexpr int scan_bytes = row_bytes * (rows + 2 * keys), rest_bytes = row_bytes * (rows + 4 * keys);
 };
 
 inline constexpr int max_groups = 1024;  // of a centroid
+inline constexpr int group_scores = 4;   // of a group in one tile
 
 // A score before the scale, which is positive, and its key.
 struct ScoredKey {
@@ -45,15 +54,42 @@ struct ScoredKey {
   int32_t key;
 };
 
+// How S keys are divided for k top keys.
+struct KeyGroups {
+  int parts;       // of a tile
+  int span_log2;   // of the tiles in a span
+  int groups;      // of a centroid
+  int max_chosen;  // groups: upper limit of those chosen
+
+  constexpr KeyGroups(int64_t S, int64_t k, int tile_keys) : parts(tile_keys / 16) {
+    const int64_t tiles = ceil_div(S, tile_keys), tile_groups = 4 * parts;
+    const int64_t wanted = std::min<int64_t>(max_groups, std::max(8 * k, 4 * tiles));
+    span_log2 = std::bit_width(uint64_t(count_chunks(tile_groups * tiles, wanted)) - 1);
+    groups = int(tile_groups * ceil_div(tiles, span()));
+    max_chosen = int(std::min<int64_t>(groups, k + (span() == 1 ? 4 : tile_groups) - 1));
+  }
+  CAIRN_HD constexpr int span() const { return 1 << span_log2; }
+  // Upper limit of a centroid's scores in chosen groups.
+  CAIRN_HD constexpr int64_t candidates() const { return int64_t{max_chosen} * span() * group_scores; }
+  // Groups with a lower place have lower keys. Those with the same place have keys in between one another's.
+  CAIRN_HD int place(int group) const {
+    const int of_lane = group % parts, span_number = group / (4 * parts);
+    return span_log2 == 0 ? span_number * parts + of_lane : span_number;
+  }
+};
+static_assert(KeyGroups(512, 32, 64).candidates() == 4 * (32 + 3));
+static_assert(KeyGroups(1024, 32, 64).candidates() == 4 * (32 + 3));
+static_assert(KeyGroups(512, 500, 64).candidates() == 512);                   // k near S: all keys
+static_assert(KeyGroups(2048, 32, 64).candidates() == 4 * (32 + 15) * 2);     // 256 groups, spans of two tiles
+static_assert(KeyGroups(4096, 32, 64).candidates() == 4 * (32 + 15) * 4);     // 256 groups
+static_assert(KeyGroups(131072, 32, 64).candidates() == 4 * (32 + 15) * 32);  // 1024 groups
+
 // The workspace through which the kernels pass on their results. It is for the centroids of one round. Each tile of
 // centroids has 64 slots in it, one for each centroid.
-struct CentroidScan {
+struct CentroidScan : KeyGroups {
   int top = 0;                                  // upper limit of the top keys of a centroid
   int splits = 1;                               // of the keys
   int64_t first_tile = 0, tiles = 0;            // of centroids, in this round
-  int span_log2 = 0;                            // of the tiles in a span
-  int groups = 0;                               // of a centroid
-  int max_chosen = 0;                           // groups: upper limit of those chosen
   RowSoftmax* softmax = nullptr;                // [slots, splits]
   float* maxima = nullptr;                      // [slots, groups]
   int32_t* places = nullptr;                    // [slots, groups]: the group's place among the chosen ones, or -1
@@ -62,10 +98,8 @@ struct CentroidScan {
   float *lse2 = nullptr, *threshold = nullptr;  // [slots]
   float* scores = nullptr;                      // [slots, max_chosen, span(), group_scores]
   float* partial = nullptr;                     // [slots, splits, M]; null: nobody wants the rest
-  int64_t large_scores = 0;                     // max_chosen * span() * group_scores
-  ScoredKey* large = nullptr;                   // [slots, large_scores]: those that reach the threshold
+  ScoredKey* large = nullptr;                   // [slots, candidates()]
 
-  CAIRN_HD int span() const { return 1 << span_log2; }
   CAIRN_HD int64_t slots() const { return tiles * tile; }
 };
 
@@ -91,7 +125,7 @@ template <class T, int columns>
 __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(AttentionProblem<T> p, CentroidScan scan) {
   using Shape = CentroidShape<T, columns>;
   using Tile = MmaTile<T, columns>;
-  constexpr int keys = Shape::keys;
+  constexpr int keys = Shape::keys, parts = Shape::parts;
   const Tile own{dynamic_shared<T>()}, all_k = own.row(Shape::rows);
   const CentroidTile task(p.size, scan, keys);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
@@ -99,18 +133,24 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(AttentionProblem
   const int begin = task.begin, end = min(end_of_keys(batch_head, task.row), task.end);
   const int warp_row = int(threadIdx.x / 32) * 16, query0 = task.row + warp_row;
   RunningSoftmax<2, 1> softmax;  // [eq. 4] each lane for itself
-  float largest_of_group[2] = {-INFINITY, -INFINITY};
+  Pack<float, parts> largest_of_group[2];
+  const auto start_groups = [&] {
+#pragma unroll
+    for (int q = 0; q < parts; ++q) largest_of_group[0].element[q] = largest_of_group[1].element[q] = -INFINITY;
+  };
+  start_groups();
   int span = begin / keys >> scan.span_log2;
 
   // Writes the maxima of the groups of the spans before `next`.
   const auto finish_groups = [&](int next) {
-    for (; span < next; ++span)
+    for (; span < next; ++span) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int64_t slot = task.slot + warp_row + mma_g() + 8 * half;
-        scan.maxima[slot * scan.groups + 4 * span + mma_t()] = largest_of_group[half];
-        largest_of_group[half] = -INFINITY;
+        pack<parts>(scan.maxima + slot * scan.groups, 4 * span + mma_t()) = largest_of_group[half];
       }
+      start_groups();
+    }
   };
 
   if (begin < end) {
@@ -123,17 +163,21 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(AttentionProblem
           finish_groups(k0 / keys >> scan.span_log2);
           float s[keys / 8][4];
           warp_tile_scores(batch_head, own.row(warp_row), query0, k0, k, s);
-          float largest[2] = {-INFINITY, -INFINITY};
-          each_sum(s, [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
+          each_sum(s, [&](float score, int bit) {
+            float& largest = largest_of_group[bit / 2 % 2].element[bit / 8];
+            largest = fmaxf(largest, score);
+          });
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
-            largest_of_group[half] = fmaxf(largest_of_group[half], largest[half]);
-            softmax.raise(half, largest[half] * p.scale_2());
+            float largest = -INFINITY;
+#pragma unroll
+            for (const float of_group : largest_of_group[half].element) largest = fmaxf(largest, of_group);
+            softmax.raise(half, largest * p.scale_2());
           }
           each_sum(s, [&](float score, int bit) { softmax.weight(bit / 2 % 2, score, p.scale_2()); });
         });
   }
-  finish_groups(min(task.end / keys >> scan.span_log2, scan.groups / 4));
+  finish_groups(min(task.end / keys >> scan.span_log2, scan.groups / (4 * parts)));
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -162,17 +206,17 @@ __global__ void __launch_bounds__(row_threads<32>)
 #pragma unroll 8
   for (int g = lane; g < scan.groups; g += 32) values[g] = ordered(scan.maxima[own.slot * scan.groups + g]);
   __syncwarp();
-  // Of equal maxima those of the first spans are chosen. Groups of one span with equal maxima are all chosen.
+  // Of equal maxima those of the lowest places are chosen.
   Cut cut;
   if (scan.top < scan.groups)
     cut = cut_after(
-        scan.groups, scan.top, [&](int g) { return values[g]; }, [](int g) { return g / 4; });
+        scan.groups, scan.top, [&](int g) { return values[g]; }, [&](int g) { return scan.place(g); });
   if (cut.score <= ordered(-INFINITY)) cut = {ordered(-INFINITY) + 1};
 
   int count = 0;
   for (int base = 0; base < scan.groups; base += 32) {
     const int g = base + lane;
-    const bool is_chosen = g < scan.groups && cut.has(values[g], g / 4);
+    const bool is_chosen = g < scan.groups && cut.has(values[g], scan.place(g));
     const int place = place_in_list(is_chosen, count);
     if (g < scan.groups) scan.places[own.slot * scan.groups + g] = is_chosen ? place : -1;
     if (is_chosen) scan.chosen[own.slot * scan.max_chosen + place] = g;
@@ -192,7 +236,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
     sum_rest_mma(AttentionProblem<T> p, CentroidScan scan) {
   using Shape = CentroidShape<T, columns>;
   using Tile = MmaTile<T, columns>;
-  constexpr int keys = Shape::keys;
+  constexpr int keys = Shape::keys, parts = Shape::parts;
   const Tile own{dynamic_shared<T>()}, all_k = own.row(Shape::rows);
   const CentroidTile task(p.size, scan, keys);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
@@ -208,40 +252,40 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
     commit_copies();
     tiles.copy(begin, 0);
     float lse2[2], threshold[2];
+    float* scores[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const bool there = query0 + mma_g() + 8 * half < p.N();
+      scores[half] = scan.scores + (slot0 + 8 * half) * scan.candidates();
       lse2[half] = there ? scan.lse2[slot0 + 8 * half] : 0.0f;
       threshold[half] = there ? scan.threshold[slot0 + 8 * half] : NAN;
     }
     tiles.each(
         begin, end, [](int from) { return from; },
         [&](int k0, const Tile& k, const Tile& v) {
-          const int number = k0 / keys, group = (number >> scan.span_log2) * 4 + mma_t();
-          int place[2];
+          const int number = k0 / keys, lane_groups = (number >> scan.span_log2) * 4 + mma_t();
+          Pack<int32_t, parts> place[2];
 #pragma unroll
           for (int half = 0; half < 2; ++half)
-            place[half] =
-                query0 + mma_g() + 8 * half < p.N() ? scan.places[(slot0 + 8 * half) * scan.groups + group] : -1;
+            if (query0 + mma_g() + 8 * half < p.N())
+              place[half] = pack<parts>(scan.places + (slot0 + 8 * half) * scan.groups, lane_groups);
+            else
+              for (int32_t& none : place[half].element) none = -1;
           float s[keys / 8][4];
           warp_tile_scores(batch_head, own.row(warp_row), query0, k0, k, s);
-          float limit[2];  // scores that reach it do not belong to the rest
+          float limit[2][parts];  // scores that reach it do not belong to the rest
 #pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            limit[half] = place[half] >= 0 ? threshold[half] : NAN;
-            if (place[half] < 0) continue;
-            float* const to = scan.scores + (((slot0 + 8 * half) * scan.max_chosen + place[half]) * scan.span() +
-                                             number % scan.span()) *
-                                                Shape::group_scores;
-            const auto stored = [&](int n, int e) { return fmaxf(s[n][2 * half + e], -INFINITY); };  // not NaN
-#pragma unroll
-            for (int n = 0; n < keys / 8; n += 2)
-              pack<4>(to, n / 2) = {stored(n, 0), stored(n, 1), stored(n + 1, 0), stored(n + 1, 1)};
+          for (int i = 0; i < 2 * parts; ++i) {
+            const int half = i / parts, q = i % parts, of_group = place[half].element[q];
+            limit[half][q] = of_group >= 0 ? threshold[half] : NAN;
+            if (of_group >= 0)
+              pack<group_scores>(scores[half], (of_group << scan.span_log2) + number % scan.span()) = {
+                  s[2 * q][2 * half], s[2 * q][2 * half + 1], s[2 * q + 1][2 * half], s[2 * q + 1][2 * half + 1]};
           }
           if constexpr (with_rest) {
             each_sum(s, [&](float& x, int bit) {
               const int half = bit / 2 % 2;
-              x = x >= limit[half] ? 0.0f : exp2_approx(fmaf(x, p.scale_2(), -lse2[half]));
+              x = x >= limit[half][bit / 8] ? 0.0f : exp2_approx(fmaf(x, p.scale_2(), -lse2[half]));
             });
             if (dropout.active) {
               const unsigned keep = mma_keep_query_rows<keys / 8>(dropout, query0, k0);
@@ -264,10 +308,10 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
 // are. sum_rest_mma has processed the keys before `end`.
 template <int keys>
 __device__ int collect_large(const CentroidScan& scan, const CentroidRow& own, int end, ScoredKey* list) {
-  constexpr int group_scores = keys / 4;
+  constexpr int parts = keys / 16;
   const int n = (scan.count[own.slot] << scan.span_log2) * group_scores, lane = int(threadIdx.x % 32);
   const float threshold = scan.threshold[own.slot];
-  const float* const from = scan.scores + own.slot * scan.max_chosen * scan.span() * group_scores;
+  const float* const from = scan.scores + own.slot * scan.candidates();
   const int32_t* const chosen = scan.chosen + own.slot * scan.max_chosen;
   constexpr int batch = 4;  // loads in flight
   int count = 0;
@@ -278,15 +322,16 @@ __device__ int collect_large(const CentroidScan& scan, const CentroidRow& own, i
 #pragma unroll
     for (int b = 0; b < batch; ++b) {
       const int i = min(base + 32 * b + lane, n - 1);
-      score[b] = from[i], group[b] = chosen[i / group_scores >> scan.span_log2];
+      score[b] = fmaxf(from[i], -INFINITY);  // not NaN
+      group[b] = chosen[i / group_scores >> scan.span_log2];
     }
 #pragma unroll
     for (int b = 0; b < batch; ++b) {
       const int i = base + 32 * b + lane, e = i % group_scores;
-      const int key0 = ((group[b] / 4 << scan.span_log2) + i / group_scores % scan.span()) * keys;
+      const int key0 = ((group[b] / (4 * parts) << scan.span_log2) + i / group_scores % scan.span()) * keys;
       const bool has = i < n && key0 < end && !(score[b] < threshold);
       const int place = place_in_list(has, count);
-      if (has) list[place] = {score[b], key0 + e / 2 * 8 + group[b] % 4 * 2 + e % 2};
+      if (has) list[place] = {score[b], key0 + group[b] % parts * 16 + e / 2 * 8 + group[b] / parts % 4 * 2 + e % 2};
     }
   }
   __syncwarp();
@@ -304,7 +349,7 @@ __global__ void __launch_bounds__(row_threads<32>)
   const auto weight = [&](const ScoredKey& x) { return exp2_approx(fmaf(x.score, p.scale_2(), -lse2)); };
 
   // The large scores, and which of them are the `top` largest: of equal ones those of lower keys.
-  ScoredKey* const list = scan.large + own.slot * scan.large_scores;
+  ScoredKey* const list = scan.large + own.slot * scan.candidates();
   const int n =
       collect_large<CentroidShape<T, columns>::keys>(scan, own, end_of_keys(batch_head, own.query / tile * tile), list);
   Cut cut;
@@ -361,17 +406,13 @@ void centroid_topk_forward_mma(Stream stream, const AttentionProblem<T>& p, int6
                                T* mass, HeadView<T> rest) {
   using Shape = CentroidShape<T, columns>;
   constexpr int64_t max_bytes = int64_t{256} << 20;  // of workspace in a round, unless a single tile needs more
-  const int64_t key_tiles = ceil_div(p.size.S, Shape::keys), tiles = p.size.B * p.size.H * ceil_div(p.size.N, tile);
-  CentroidScan scan;
+  const int64_t tiles = p.size.B * p.size.H * ceil_div(p.size.N, tile);
+  CentroidScan scan{KeyGroups(p.size.S, k, Shape::keys)};
   scan.top = int(k);
   scan.splits = int(count_splits(tiles, p.size.S, 256));
-  scan.span_log2 = std::bit_width(uint64_t(std::max<int64_t>(1, ceil_div(key_tiles, max_groups / 4)) - 1));
-  scan.groups = int(4 * ceil_div(key_tiles, scan.span()));
-  scan.max_chosen = std::min(scan.groups, scan.top + 3);
-  scan.large_scores = int64_t{scan.max_chosen} * scan.span() * Shape::group_scores;
   const int64_t sums = rest ? scan.splits * p.size.M : 0;
   const int64_t slot_bytes =
-      12 + 8 * scan.splits + 8 * scan.groups + 4 * scan.max_chosen + 12 * scan.large_scores + 4 * sums;
+      12 + 8 * scan.splits + 8 * scan.groups + 4 * scan.max_chosen + 12 * scan.candidates() + 4 * sums;
   scan.tiles = std::clamp<int64_t>(max_bytes / (slot_bytes * tile), 1, tiles);
 
   Workspace workspace(Device::cuda);
@@ -383,8 +424,8 @@ void centroid_topk_forward_mma(Stream stream, const AttentionProblem<T>& p, int6
   scan.count = workspace.take<int32_t>(slots);
   scan.lse2 = workspace.take<float>(slots);
   scan.threshold = workspace.take<float>(slots);
-  scan.scores = workspace.take<float>(slots * scan.large_scores);
-  scan.large = workspace.take<ScoredKey>(slots * scan.large_scores);
+  scan.scores = workspace.take<float>(slots * scan.candidates());
+  scan.large = workspace.take<ScoredKey>(slots * scan.candidates());
   if (sums > 0) scan.partial = workspace.take<float>(slots * sums);
   for (; scan.first_tile < tiles; scan.first_tile += scan.tiles) {
     scan.tiles = std::min(scan.tiles, tiles - scan.first_tile);
