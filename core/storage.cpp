@@ -42,14 +42,24 @@ std::atomic<int64_t>& scratch_bytes() {
 }
 
 #if CAIRN_SANITIZED
-constexpr size_t smallest_kept = SIZE_MAX;  // so that sanitizers see a use after free
+constexpr bool may_keep = false;  // so that sanitizers see a use after free
 #else
-constexpr size_t smallest_kept = 4096;  // bytes; malloc keeps smaller blocks itself
+constexpr bool may_keep = true;
 #endif
 
-// Freed blocks of the CPU, at most the peak of live bytes or 64 MB. The oldest ones go first.
+std::atomic<bool>& keeps() {
+  static std::atomic<bool> value = [] {
+    const char* const set = std::getenv("CAIRN_KEEP_MEMORY");
+    return may_keep && !(set && *set == '0');
+  }();
+  return value;
+}
+
+// Freed blocks of a device, at most the peak of live bytes or 64 MB. The oldest ones go first.
 class Cache {
  public:
+  explicit Cache(Device device) : device_(device) {}
+
   void* take(size_t bytes) {
     const std::lock_guard guard(mutex_);
     const auto found = std::find_if(blocks_.rbegin(), blocks_.rend(), [=](const Block& b) { return b.bytes == bytes; });
@@ -65,7 +75,13 @@ class Cache {
     held_ += bytes;
     trim_to(limit());
   } catch (const std::bad_alloc&) {
-    std::free(data);  // no memory is left for the list
+    give_back(data);  // no memory is left for the list
+  }
+  void give_back(void* data) {
+    if (device_ == Device::cpu)
+      std::free(data);
+    else
+      CAIRN_ON_CUDA("", gpu::deallocate(current_stream(device_), data));
   }
   void trim() {
     const std::lock_guard guard(mutex_);
@@ -86,24 +102,29 @@ class Cache {
     size_t bytes;
   };
 
-  static size_t limit() { return size_t(std::max<int64_t>(64 << 20, counter(Device::cpu).peak)); }
+  size_t limit() const { return size_t(std::max<int64_t>(64 << 20, counter(device_).peak)); }
   void trim_to(size_t maximum) {
     auto end = blocks_.begin();
     for (; held_ > maximum; ++end) {
-      std::free(end->data);
+      give_back(end->data);
       held_ -= end->bytes;
     }
     blocks_.erase(blocks_.begin(), end);
   }
 
+  const Device device_;
   std::mutex mutex_;
   std::vector<Block> blocks_;  // in the order in which they were freed
   size_t held_ = 0;            // bytes
 };
-Cache& cache() {
-  static Cache* const instance = new Cache;  // never destroyed: static tensors may outlive any order of destruction
-  return *instance;
+Cache& cache(Device device) {
+  // Never destroyed: static tensors may outlive any order of destruction.
+  static Cache* const instances[] = {new Cache(Device::cpu), new Cache(Device::cuda)};
+  return *instances[int(device)];
 }
+
+// The smallest block that is kept. malloc keeps small blocks itself.
+size_t smallest_kept(Device device) { return !keeps() ? SIZE_MAX : device == Device::cpu ? 4096 : 1; }
 
 size_t rounded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -119,15 +140,21 @@ void* new_block(size_t bytes) {
   return block;
 }
 
-void* allocate_on_cpu(size_t bytes) {
-  if (void* block = bytes >= smallest_kept ? cache().take(bytes) : nullptr) return block;
-  // The system grants more memory than there is, and kills the process when it writes to it.
-  const size_t live = size_t(counter(Device::cpu).live), maximum = available_memory(Device::cpu);
-  if (live + bytes > maximum) return nullptr;
-  if (live + cache().held() + bytes > maximum) release_cached_memory();
-  if (void* block = new_block(bytes)) return block;
-  release_cached_memory();
-  return new_block(bytes);
+void* allocate(size_t bytes, Device device) {
+  if (void* block = bytes >= smallest_kept(device) ? cache(device).take(bytes) : nullptr) return block;
+  const auto allocate_new = [=] {
+    return device == Device::cpu ? new_block(bytes) : CAIRN_ON_CUDA("", gpu::allocate(current_stream(device), bytes));
+  };
+  if (device == Device::cpu) {
+    // The system grants more memory than there is, and kills the process when it writes to it.
+    const size_t live = size_t(counter(device).live), maximum = available_memory(device);
+    if (live + bytes > maximum) return nullptr;
+    if (live + cache(device).held() + bytes > maximum) release_cached_memory(device);
+  }
+  void* const block = allocate_new();
+  if (block || cache(device).held() == 0) return block;
+  release_cached_memory(device);
+  return allocate_new();
 }
 
 }  // namespace
@@ -138,10 +165,7 @@ Storage::Storage(size_t bytes, Device device) : data_(nullptr), bytes_(bytes), d
   data_ = nothing;
   if (bytes == 0) return;
   check<OutOfMemory>(bytes < size_t{1} << 62, "out of memory on ", name(device), ": ", bytes, " bytes requested");
-  if (device == Device::cpu)
-    data_ = allocate_on_cpu(rounded(bytes));
-  else
-    data_ = CAIRN_ON_CUDA("", gpu::allocate(current_stream(device), bytes));
+  data_ = allocate(rounded(bytes), device);
   if (!data_) {
     throw OutOfMemory(concat("out of memory on ", name(device), ": ", bytes, " bytes requested, ", memory(device).live,
                              " in use by tensors, ", available_memory(device),
@@ -159,16 +183,17 @@ Storage::Storage(size_t bytes, Device device) : data_(nullptr), bytes_(bytes), d
 Storage::~Storage() {
   if (bytes_ == 0) return;
   counter(device_).add(-int64_t(bytes_));
-  if (device_ != Device::cpu)
-    CAIRN_ON_CUDA("", gpu::deallocate(current_stream(device_), data_));
-  else if (rounded(bytes_) >= smallest_kept)
-    cache().keep(data_, rounded(bytes_));
+  if (rounded(bytes_) >= smallest_kept(device_))
+    cache(device_).keep(data_, rounded(bytes_));
   else
-    std::free(data_);
+    cache(device_).give_back(data_);
 }
 
 size_t available_memory(Device device) {
-  if (device == Device::cuda) return CAIRN_ON_CUDA("", gpu::free_memory(current_stream(device)));
+  if (device == Device::cuda) {
+    release_cached_memory(device);
+    return CAIRN_ON_CUDA("", gpu::free_memory(current_stream(device)));
+  }
   static const size_t maximum = [] {
     const size_t machine = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE)), group = limits().memory;
     return std::min(machine, group - group / 16);  // the group counts other memory too
@@ -177,14 +202,15 @@ size_t available_memory(Device device) {
 }
 
 MemoryCount memory(Device device) {
-  if (device != Device::cpu) return {counter(device).live, counter(device).peak};
-  return {counter(device).live, counter(device).peak, int64_t(cache().held()), scratch_bytes()};
+  return {counter(device).live, counter(device).peak, int64_t(cache(device).held()),
+          device == Device::cpu ? scratch_bytes().load() : 0};
 }
 void count_scratch(int64_t bytes) { scratch_bytes() += bytes; }
 void reset_peak_memory(Device device) {
   counter(device).peak = counter(device).live.load();
-  cache().trim();
+  cache(device).trim();
 }
-void release_cached_memory() { cache().clear(); }
+void release_cached_memory(Device device) { cache(device).clear(); }
+bool keep_freed_memory(bool keep) { return keeps().exchange(keep && may_keep); }
 
 }  // namespace cairn

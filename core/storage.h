@@ -38,17 +38,22 @@ size_t available_memory(Device device);
 // Bytes of a device.
 //   live     held by storages
 //   peak     the most that `live` was since the last reset
-//   cached   (CPU) freed blocks of 4 KB or more that are kept for requests of the same size: a training step asks for
-//            the same sizes again, and fresh pages are slow. At most 64 MB or the peak, whichever is more; the oldest
-//            go first.
-//   scratch  the part of `live` that threads keep for their next task (workspace.h)
+//   cached   freed blocks (CPU: of 4 KB or more) that are kept for requests of the same size: a training step asks for
+//            the same sizes again, and fresh pages and calls of CUDA's allocator are slow. At most 64 MB or the peak,
+//            whichever is more; the oldest go first. All work on CUDA is in one order, so a block may be used again
+//            while kernels queued earlier still use it.
+//   scratch  (CPU) the part of `live` that threads keep for their next task (workspace.h)
 struct MemoryCount {
   int64_t live = 0, peak = 0, cached = 0, scratch = 0;
 };
 MemoryCount memory(Device device);
 void count_scratch(int64_t bytes);  // taken; negative: given back
 void reset_peak_memory(Device device);
-// Gives the CPU's cached blocks back to the system.
-void release_cached_memory();
+// Gives cached blocks back to the system.
+void release_cached_memory(Device device);
+// Whether to keep blocks that are freed from now on. Returns what held before: true, but false if the environment has
+// CAIRN_KEEP_MEMORY=0. Kept blocks hide a use after free and a read of unwritten memory, so tests switch it off. A
+// build with sanitizers keeps nothing.
+bool keep_freed_memory(bool keep);
 
 }  // namespace cairn

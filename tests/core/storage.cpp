@@ -57,7 +57,7 @@ TEST_CASE("scratch counts in live and peak bytes until its thread ends", "[stora
 }
 
 TEST_CASE("freed blocks are kept up to the peak of live memory, or 64 MB", "[storage]") {
-  release_cached_memory();
+  release_cached_memory(Device::cpu);
   reset_peak_memory(Device::cpu);
   const auto maximum = [] { return std::max<int64_t>(64 << 20, memory(Device::cpu).peak); };
   const auto bytes_of = [](int64_t length) { return size_t(length) * 256; };
@@ -86,7 +86,7 @@ TEST_CASE("freed blocks are kept up to the peak of live memory, or 64 MB", "[sto
   reset_peak_memory(Device::cpu);
   CHECK(memory(Device::cpu).cached <= maximum());
 #endif
-  release_cached_memory();
+  release_cached_memory(Device::cpu);
   CHECK(memory(Device::cpu).cached == 0);
   CHECK(memory(Device::cuda).cached == 0);
 }

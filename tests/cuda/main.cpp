@@ -6,12 +6,14 @@
 
 #include "core/kernels/memory.h"
 #include "core/parallel.h"
+#include "core/storage.h"
 
 int main(int argc, char** argv) {
   if (cairn::gpu::device_count() == 0) {
     std::fprintf(stderr, "skipped: %s\n", cairn::gpu::device_problem().c_str());
     return 77;
   }
-  cairn::set_threads(2);  // so that the emulator can run two blocks at a time
+  cairn::keep_freed_memory(false);  // so that a read of unwritten memory shows
+  cairn::set_threads(2);            // so that the emulator can run two blocks at a time
   return Catch::Session().run(argc, argv);
 }

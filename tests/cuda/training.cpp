@@ -114,6 +114,27 @@ TEST_CASE("training in bfloat16 and TF32 stays close to float32", "[gpu][trainin
 }
 
 #if CAIRN_CUDA_HOST
+TEST_CASE("a step in the steady state of a training requests no memory from CUDA", "[gpu][training]") {
+  if (test::sanitized) return;  // no block is kept
+  for (const std::string spec : {"full", "i-clustered-4:topk=5"}) {
+    INFO(spec);
+    keep_freed_memory(true);
+    Training training(small_model(spec), Device::cuda);
+    int64_t requested = 0;
+    for (int64_t n = 0; n < 4; ++n) {
+      const int64_t before = host_cuda::allocations();
+      training.step(n);
+      requested = host_cuda::allocations() - before;
+      CHECK((requested == 0) == (n > 0));
+    }
+    keep_freed_memory(false);
+    release_cached_memory(Device::cuda);
+    CHECK(memory(Device::cuda).cached == 0);
+    training.step(4);
+    CHECK(host_cuda::allocations() > requested);
+  }
+}
+
 TEST_CASE("a request for device memory that fails leaves nothing behind", "[gpu][training]") {
   TransformerOptions options = small_model("i-clustered-4:topk=5");
   options.layers = options.heads = 1;
