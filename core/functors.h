@@ -56,19 +56,24 @@ CAIRN_HD inline float logarithm(float x) {
 }
 CAIRN_HD inline double logarithm(double x) { return log(x); }
 
+// 1 / x. On CUDA with a relative error of 2^-22, without the branches of a division.
+CAIRN_HD inline float reciprocal(float x) {
+#ifdef __CUDA_ARCH__
+  return __fdividef(1.0f, x);
+#else
+  return 1.0f / x;
+#endif
+}
+
 // The standard normal distribution's cumulative function, (1 + erf(x / sqrt 2)) / 2, absolute error below 3e-7 in
 // float.
 CAIRN_HD inline float normal_cdf(float x) {
-#ifdef __CUDA_ARCH__
-  return normcdff(x);
-#else
   // Abramowitz & Stegun, 7.1.26: erfc(z) = t (a1 + t (a2 + ...)) e^(-z^2) for z = |x| / sqrt 2.
-  const float t = 1.0f / (1.0f + 0.3275911f * 0.70710678f * std::fabs(x));
+  const float t = reciprocal(1.0f + 0.3275911f * 0.70710678f * std::fabs(x));
   const float series =
       t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
   const float tail = 0.5f * series * exponential(-x * x / 2);  // normal_pdf has the same exponential
   return x < 0 ? tail : 1.0f - tail;
-#endif
 }
 CAIRN_HD inline double normal_cdf(double x) { return 0.5 * erfc(-x * 0.70710678118654752440); }
 

@@ -188,6 +188,38 @@ __device__ void each_chunk(int64_t cols, F f) {
   for (int64_t c = row_lane<lanes>(); c < ceil_div(cols, chunk_size); c += lanes) f(c);
 }
 
+// This thread's chunks of a row, for kernels that go over it several times. They stay in registers if a warp has the
+// row, so that all loads are in flight at once, and the row is read once. A longer row is read each time.
+template <class T, int lanes, bool packs>
+class RowChunks {
+ public:
+  __device__ RowChunks(const T* row, int64_t cols, float missing = 0) : row_(row), cols_(cols), missing_(missing) {
+#pragma unroll
+    for (int i = 0; i < kept; ++i)
+      if (const int64_t c = row_lane<lanes>() + lanes * i; c * chunk_size < cols)
+        kept_[i] = load_chunk<packs>(row, cols, c, missing);
+  }
+  // Calls f(chunk, c).
+  template <class F>
+  __device__ void each(F f) {
+    if constexpr (kept == 0)
+      each_chunk<lanes>(cols_, [&](int64_t c) {
+        Chunk chunk = load_chunk<packs>(row_, cols_, c, missing_);
+        f(chunk, c);
+      });
+#pragma unroll
+    for (int i = 0; i < kept; ++i)
+      if (const int64_t c = row_lane<lanes>() + lanes * i; c * chunk_size < cols_) f(kept_[i], c);
+  }
+
+ private:
+  static constexpr int kept = lanes == 32 ? short_row / (32 * chunk_size) : 0;
+  const T* row_;
+  int64_t cols_;
+  float missing_;
+  Chunk kept_[kept + 1];
+};
+
 // Calls f.operator()<lanes, packs>(launch) for rows of this length.
 template <class F>
 void launch_rows(Stream stream, Rows size, bool packs, F f, SourceLine where = SourceLine::current()) {

@@ -4,7 +4,7 @@
 // types.
 //
 // Launch.
-//   map            a thread takes packs of four elements (two where they have 8 bytes), a grid's stride apart. The grid
+//   map            a thread takes packs of elements, at most 16 bytes of each operand, a grid's stride apart. The grid
 //                  has at most 4096 blocks of 256 threads. The remaining elements, or all elements where an address is
 //                  not aligned, move one at a time.
 //   map_strided    a thread takes single elements of the result, and finds those of the operands from its coordinates
@@ -29,7 +29,7 @@ constexpr int threads = 256;
 constexpr int64_t max_blocks = 4096;
 
 template <class... T>
-constexpr int elements_a_pack = int(std::min(size_t{4}, 16 / std::max({sizeof(T)...})));
+constexpr int elements_a_pack = int(16 / std::max({sizeof(T)...}));
 
 // y_i = f(x_i...). The first `packs` packs of y move as packs.
 template <class F, class Y, class... X>

@@ -7,13 +7,16 @@
 // arithmetic in float32. The variance is computed from differences from the mean, in a second pass over the row.
 //
 // Launch. y and dx: a warp takes a row of up to 1024 elements, four rows a block. A block of 256 threads takes a longer
-// row. They go over it three times for y, twice for dx. Elements move 16 bytes at a time, or one by one where rows do
-// not start at multiples of 16 bytes; the order of sums is the same. dweight and dbias are sums of columns
-// (reduce.cuh). Traffic of n = rows * cols elements of e bytes: forward 2 e n, the floor; backward 6 e n. The floor of
-// backward is 3 e n: x and dy are read again for dweight, and dy for dbias. Later readings of a row do not count: they
-// come from the L1 cache, where a warp's row has at most 4 KB an operand, or from the L2 cache. Bound by memory.
+// row. They go over it three times for y, twice for dx; a warp keeps the row of x for y in registers. Elements move 16
+// bytes at a time, or one by one where rows do not start at multiples of 16 bytes; the order of sums is the same. The
+// warp keeps its sums for dweight and dbias in registers: 32 columns a lane. The sums of all warps, up to 2048, are
+// then added (reduce.cuh). Where a block takes a row, dweight and dbias are sums of columns of their own. Traffic of n
+// = rows * cols elements of e bytes: forward 2 e n and backward 3 e n, the floor; 6 e n for longer rows. Later readings
+// of a row do not count: they come from the L1 cache, where a warp's row has at most 4 KB an operand, or from the L2
+// cache. Bound by memory.
 #include "core/kernels/layer_norm.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "cuda/common.cuh"
@@ -27,20 +30,20 @@ __global__ void __launch_bounds__(row_threads<lanes>)
     normalize(Rows size, float epsilon, const T* x, const T* weight, const T* bias, T* y, float* mean, float* rstd) {
   const int64_t cols = size.cols;
   each_row<lanes>(size.rows, [&](int64_t row) {
-    const T* const from = x + row * cols;
+    RowChunks<T, lanes, packs> own(x + row * cols, cols);
     float sum = 0, squares = 0;
-    each_chunk<lanes>(cols, [&](int64_t c) {
-      for (const float value : load_chunk<packs>(from, cols, c).element) sum += value;
+    own.each([&](const Chunk& chunk, int64_t) {
+      for (const float value : chunk.element) sum += value;
     });
     const float m = row_reduce<lanes>(sum, 0.0f, Sum{}) / float(cols);
-    each_chunk<lanes>(cols, [&](int64_t c) {
-      for (const float value : load_chunk<packs>(from, cols, c, m).element)
-        squares = fmaf(value - m, value - m, squares);
+    own.each([&](const Chunk& chunk, int64_t c) {
+#pragma unroll
+      for (int k = 0; k < chunk_size; ++k)
+        if (const float z = chunk.element[k] - m; packs || c * chunk_size + k < cols) squares = fmaf(z, z, squares);
     });
     const float s = 1 / sqrtf(row_reduce<lanes>(squares, 0.0f, Sum{}) / float(cols) + epsilon);
-    each_chunk<lanes>(cols, [&](int64_t c) {
+    own.each([&](Chunk& chunk, int64_t c) {
       const auto w = load_chunk<packs>(weight, cols, c), b = load_chunk<packs>(bias, cols, c);
-      Chunk chunk = load_chunk<packs>(from, cols, c);
 #pragma unroll
       for (int k = 0; k < chunk_size; ++k)
         chunk.element[k] = fmaf((chunk.element[k] - m) * s, w.element[k], b.element[k]);
@@ -64,9 +67,13 @@ __device__ Terms load_terms(const T* x, const T* dy, const T* weight, int64_t co
   return result;
 }
 
+// With one warp a row also the sums for dweight and dbias of each warp: sums [2, warps, cols].
 template <class T, int lanes, bool packs>
 __global__ void __launch_bounds__(row_threads<lanes>)
-    gradient(Rows size, const T* x, const T* weight, const float* mean, const float* rstd, const T* dy, T* dx) {
+    gradient(Rows size, const T* x, const T* weight, const float* mean, const float* rstd, const T* dy, T* dx,
+             float* sums) {
+  constexpr int lane_chunks = lanes == 32 ? short_row / (32 * chunk_size) : 0;
+  Chunk dweight[lane_chunks + 1] = {}, dbias[lane_chunks + 1] = {};
   const int64_t cols = size.cols;
   each_row<lanes>(size.rows, [&](int64_t row) {
     const int64_t start = row * cols;
@@ -83,26 +90,47 @@ __global__ void __launch_bounds__(row_threads<lanes>)
     });
     const float mean_h = row_reduce<lanes>(sum_h, 0.0f, Sum{}) / float(cols);
     const float mean_hz = row_reduce<lanes>(sum_hz, 0.0f, Sum{}) / float(cols);
-    each_chunk<lanes>(cols, [&](int64_t c) {
+    const auto finish = [&](int64_t c, Chunk& dw, Chunk& db) {
       auto [g, w, z] = terms(c);
 #pragma unroll
-      for (int k = 0; k < chunk_size; ++k)
+      for (int k = 0; k < chunk_size; ++k) {
+        dw.element[k] = fmaf(g.element[k], z.element[k], dw.element[k]);
+        db.element[k] += g.element[k];
         g.element[k] = s * fmaf(-z.element[k], mean_hz, fmaf(g.element[k], w.element[k], -mean_h));
+      }
       store_chunk<packs>(g, dx + start, cols, c);
-    });
+    };
+    if constexpr (lanes > 32) {
+      each_chunk<lanes>(cols, [&](int64_t c) { finish(c, dweight[0], dbias[0]); });
+    } else {
+#pragma unroll
+      for (int i = 0; i < lane_chunks; ++i)
+        if (const int64_t c = row_lane<32>() + 32 * i; c * chunk_size < cols) finish(c, dweight[i], dbias[i]);
+    }
   });
+  const int64_t warps = int64_t(gridDim.x) * rows_per_block,
+                warp = int64_t(blockIdx.x) * rows_per_block + threadIdx.x / 32;
+#pragma unroll
+  for (int i = 0; i < lane_chunks; ++i)
+    if (const int64_t c = row_lane<32>() + 32 * i; c * chunk_size < cols) {
+      store_chunk<packs>(dweight[i], sums + warp * cols, cols, c);
+      store_chunk<packs>(dbias[i], sums + (warps + warp) * cols, cols, c);
+    }
 }
 
-// dy z of a row and a column. The sum over rows is dweight.
-template <class T>
+// dy z of a row. The sum over rows is dweight.
+template <class T, bool packs>
 struct WeightGradient {
   const T *x, *dy;
   const float *mean, *rstd;
   int64_t cols;
 
-  __device__ float operator()(int64_t, int64_t row, int64_t column) const {
-    const int64_t at = row * cols + column;
-    return float(dy[at]) * (float(x[at]) - mean[row]) * rstd[row];
+  __device__ Chunk operator()(int64_t, int64_t row, int64_t c) const {
+    const auto [g, w, z] = load_terms<packs>(x + row * cols, dy + row * cols, dy, cols, c, mean[row], rstd[row]);
+    Chunk result;
+#pragma unroll
+    for (int k = 0; k < chunk_size; ++k) result.element[k] = g.element[k] * z.element[k];
+    return result;
   }
 };
 
@@ -123,13 +151,24 @@ void layer_norm_backward(Stream stream, Rows size, const T* x, const T* weight, 
                          const Accum<T>* rstd, const T* dy, T* dx, T* dweight, T* dbias) {
   if (size.cols == 0) return;
   const bool all_packs = rows_hold_packs(size.cols, x, weight, dy, dx);
-  if (size.rows > 0)
-    launch_rows(stream, size, all_packs, [&]<int lanes, bool packs>(const Launch& shape) {
-      launch(gradient<T, lanes, packs>, shape, size, x, weight, mean, rstd, dy, dx);
-    });
-  const Reduction over_all_rows{1, size.rows, size.cols};
-  sum_columns(stream, over_all_rows, WeightGradient<T>{x, dy, mean, rstd, size.cols}, dweight);
-  sum_columns(stream, over_all_rows, Elements<T>{dy, size.rows, size.cols}, dbias);
+  launch_rows(stream, size, all_packs, [&]<int lanes, bool packs>(Launch shape) {
+    constexpr unsigned max_blocks = 512;
+    if constexpr (lanes == 32) {
+      shape.grid.x = std::clamp(shape.grid.x, 1u, max_blocks);
+      const int64_t warps = int64_t{shape.grid.x} * rows_per_block;
+      Workspace workspace(Device::cuda);
+      float* const sums = workspace.take<float>(2 * warps * size.cols);
+      launch(gradient<T, lanes, packs>, shape, size, x, weight, mean, rstd, dy, dx, sums);
+      sum_columns(stream, {1, warps, size.cols}, sums, dweight);
+      sum_columns(stream, {1, warps, size.cols}, sums + warps * size.cols, dbias);
+    } else {
+      if (size.rows > 0)
+        launch(gradient<T, lanes, packs>, shape, size, x, weight, mean, rstd, dy, dx, static_cast<float*>(nullptr));
+      const Reduction over_all_rows{1, size.rows, size.cols};
+      sum_columns_of(stream, over_all_rows, WeightGradient<T, packs>{x, dy, mean, rstd, size.cols}, dweight);
+      sum_columns(stream, over_all_rows, dy, dbias);
+    }
+  });
 }
 
 CAIRN_GPU_TYPES(layer_norm_forward)

@@ -6,7 +6,7 @@
 // Passes follow until there is one chunk. Between passes, results are float32.
 //   sum_rows  (inner = 1) a warp takes an axis of up to 1024 elements. A block of 256 threads takes a chunk of up to
 //             16384 elements of a longer one. A thread takes every 32nd or 256th element.
-//   sum_chunks_of_columns (inner > 1; reduce.cuh) a block takes 32 columns of a chunk of up to 512 rows
+//   sum_chunks_of_columns (inner > 1; reduce.cuh) a block takes 128 columns of a chunk of up to 512 rows
 // Launch of argmax. A warp takes a row (find_largest); then its lanes compare their largest elements.
 // Traffic: each element is read once, the floor; the passes of sums after the first add 1/512 or less. Bound by memory.
 #include "core/kernels/reduce.h"
@@ -77,7 +77,7 @@ void sum(Stream stream, Reduction size, const T* x, T* y) {
   if (size.inner == 1)
     sum_all(stream, size.outer, size.n, x, y);
   else
-    sum_columns(stream, size, Elements<T>{x, size.n, size.inner}, y);
+    sum_columns(stream, size, x, y);
 }
 
 template <class T>

@@ -7,10 +7,10 @@
 // arithmetic is in float32.
 //
 // Launch. A warp takes a row of up to 1024 elements, four rows a block. A block of 256 threads takes a longer row. A
-// thread takes every 32nd or 256th chunk of 8 elements, and goes over them twice. Rows that do not start at multiples
-// of 16 bytes are read in the same order, element by element.
-// Traffic of n = rows * cols elements of e bytes: 2 e n forward and 3 e n backward, the floor. The second reading does
-// not count: it comes from the L1 cache, where a warp's row has at most 4 KB, or from the L2 cache. Bound by memory.
+// thread takes every 32nd or 256th chunk of 8 elements, and goes over them twice. A warp keeps x, and dy, in registers.
+// Rows that do not start at multiples of 16 bytes are read in the same order, element by element.
+// Traffic of n = rows * cols elements of e bytes: 2 e n forward and 3 e n backward, the floor. A second reading does
+// not count: it comes from the L1 or the L2 cache. Bound by memory.
 #include "core/kernels/softmax.h"
 
 #include <cmath>
@@ -24,11 +24,11 @@ template <class T, int lanes, bool packs>
 __global__ void __launch_bounds__(row_threads<lanes>) softmax(Rows size, const T* x, T* y) {
   each_row<lanes>(size.rows, [&](int64_t row) {
     const int64_t start = row * size.cols;
+    RowChunks<T, lanes, packs> own(x + start, size.cols, -INFINITY);
     SumOfExponentials sum;
-    each_chunk<lanes>(size.cols, [&](int64_t c) { sum.add(load_chunk<packs>(x + start, size.cols, c, -INFINITY)); });
+    own.each([&](const Chunk& chunk, int64_t) { sum.add(chunk); });
     sum.join<lanes>();
-    each_chunk<lanes>(size.cols, [&](int64_t c) {
-      Chunk chunk = load_chunk<packs>(x + start, size.cols, c);
+    own.each([&](Chunk& chunk, int64_t c) {
       for (float& value : chunk.element) value = sum.weight_of(value);
       store_chunk<packs>(chunk, y + start, size.cols, c);
     });
@@ -39,16 +39,16 @@ template <class T, int lanes, bool packs>
 __global__ void __launch_bounds__(row_threads<lanes>) softmax_gradient(Rows size, const T* y, const T* dy, T* dx) {
   each_row<lanes>(size.rows, [&](int64_t row) {
     const int64_t start = row * size.cols;
+    RowChunks<T, lanes, packs> own(dy + start, size.cols);
     float sum = 0;
-    each_chunk<lanes>(size.cols, [&](int64_t c) {
-      const Chunk weight = load_chunk<packs>(y + start, size.cols, c), g = load_chunk<packs>(dy + start, size.cols, c);
+    own.each([&](const Chunk& g, int64_t c) {
+      const Chunk weight = load_chunk<packs>(y + start, size.cols, c);
 #pragma unroll
       for (int k = 0; k < chunk_size; ++k) sum = fmaf(weight.element[k], g.element[k], sum);
     });
     sum = row_reduce<lanes>(sum, 0.0f, Sum{});
-    each_chunk<lanes>(size.cols, [&](int64_t c) {
+    own.each([&](Chunk& g, int64_t c) {
       const Chunk weight = load_chunk<packs>(y + start, size.cols, c);
-      Chunk g = load_chunk<packs>(dy + start, size.cols, c);
 #pragma unroll
       for (int k = 0; k < chunk_size; ++k) g.element[k] = weight.element[k] * (g.element[k] - sum);
       store_chunk<packs>(g, dx + start, size.cols, c);
