@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
             const int half = i / parts, q = i % parts, of_group = place[half].element[q];
             limit[half][q] = of_group >= 0 ? threshold[half] : NAN;
             if (of_group >= 0)
-              pack<group_scores>(scores[half], (of_group << scan.span_log2) + number % scan.span()) = {
+              pack<group_scores>(scores[half], (of_group << scan.span_log2) + (number & (scan.span() - 1))) = {
                   s[2 * q][2 * half], s[2 * q][2 * half + 1], s[2 * q + 1][2 * half], s[2 * q + 1][2 * half + 1]};
           }
           if constexpr (with_rest) {
@@ -328,7 +328,7 @@ __device__ int collect_large(const CentroidScan& scan, const CentroidRow& own, i
 #pragma unroll
     for (int b = 0; b < batch; ++b) {
       const int i = base + 32 * b + lane, e = i % group_scores;
-      const int key0 = ((group[b] / (4 * parts) << scan.span_log2) + i / group_scores % scan.span()) * keys;
+      const int key0 = ((group[b] / (4 * parts) << scan.span_log2) + (i / group_scores & (scan.span() - 1))) * keys;
       const bool has = i < n && key0 < end && !(score[b] < threshold);
       const int place = place_in_list(has, count);
       if (has) list[place] = {score[b], key0 + group[b] % parts * 16 + e / 2 * 8 + group[b] / parts % 4 * 2 + e % 2};
@@ -413,7 +413,8 @@ void centroid_topk_forward_mma(Stream stream, const AttentionProblem<T>& p, int6
   const int64_t sums = rest ? scan.splits * p.size.M : 0;
   const int64_t slot_bytes =
       12 + 8 * scan.splits + 8 * scan.groups + 4 * scan.max_chosen + 12 * scan.candidates() + 4 * sums;
-  scan.tiles = std::clamp<int64_t>(max_bytes / (slot_bytes * tile), 1, tiles);
+  const int64_t rounds = ceil_div(tiles, std::max<int64_t>(1, max_bytes / (slot_bytes * tile)));
+  scan.tiles = ceil_div(tiles, rounds);  // rounds of the same size: a short last one would leave the GPU idle
 
   Workspace workspace(Device::cuda);
   const int64_t slots = scan.slots();
