@@ -19,10 +19,10 @@
 // On tensor cores (cuda/attention_mma.cuh): for compute capability 8.0 or newer, a positive scale, D and M up to 128,
 // and rows of whole 16-byte chunks. bfloat16 is multiplied directly. float32 takes three products in TF32, in which
 // infinity becomes NaN (cuda/mma_tiles.cuh). In bfloat16, weights and their gradients are rounded before they are
-// multiplied. Rows are filled up with zeros to 32, 64 or 128 columns. A block has 64 rows of its own, 16 for each warp,
-// and takes 64, 32 or 16 rows of the other side at a time. While it multiplies these, the next ones are copied to
-// shared memory: 20 KB (bfloat16, 32 columns) to 97 KB (float32, 128 columns). With 32 rows for each warp, ldmatrix
-// would load half as much, but a multiprocessor would have two blocks instead of three, or registers would be spilled.
+// multiplied. Rows are filled up with zeros to 32, 64 or 128 columns. A warp has 16 rows of its own, or two strips of
+// 16 (bfloat16, up to 64 columns, more than 64 rows); so a block has 64 or 128. It takes 64, 32 or 16 rows of the other
+// side at a time. While it multiplies these, the next ones are copied to shared memory: 20 KB (bfloat16, 32 columns) to
+// 97 KB (float32, 128 columns).
 //
 // Otherwise in float32 arithmetic, bfloat16 too (cuda/attention_simt.cuh).
 //

@@ -2,7 +2,7 @@
 // The kernels of cuda/attention.cu on tensor cores (Dao 2023). A warp keeps its sums and its weights in registers: the
 // weights become the A fragments of the second product.
 //
-// A warp tile is the 16 rows of a tile that one warp multiplies. warp_row is its first row in the tile.
+// A warp tile is 16 rows of a tile that one warp multiplies: a strip. warp_row is the warp's first row in the tile.
 #include <algorithm>
 #include <cmath>
 

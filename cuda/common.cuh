@@ -145,7 +145,7 @@ CAIRN_HD bool rows_hold_packs(int64_t cols, const T* matrix, const More*... more
   return cols % chunk_size == 0 && holds_packs<16 / sizeof(T)>(matrix, more...);
 }
 
-// Chunk c of a row. Elements beyond the end of the row become `missing`.
+// Chunk c of a row. Elements beyond the end of the row become `missing`. (Packs have none.)
 template <bool packs, class T>
 __device__ Chunk load_chunk(const T* row, int64_t cols, int64_t c, float missing = 0) {
   Chunk result;
@@ -182,7 +182,8 @@ __device__ void store_chunk(const Chunk& x, T* row, int64_t cols, int64_t c) {
   }
 }
 
-// Calls f(c) for this thread's chunks c of a row.
+// Calls f(c) for this thread's chunks c of a row. Threads may have different numbers of chunks, so f must not wait for
+// other threads.
 template <int lanes, class F>
 __device__ void each_chunk(int64_t cols, F f) {
   for (int64_t c = row_lane<lanes>(); c < ceil_div(cols, chunk_size); c += lanes) f(c);

@@ -69,7 +69,8 @@ struct Case {
   std::function<Variables(const Variables&)> forward;
   std::function<Tensors(const Tensors&)> reference;
   bool gradient = true;     // false: there is none, or it is not finite
-  bool differences = true;  // false: differences do not give the gradient, because the function jumps
+  bool differences = true;  // false: differences do not give the gradient, because the function jumps. Then nothing
+                            // but a TEST_CASE of yours compares the CPU's gradient with the right one.
   bool values = true;       // false: there is no reference
   bool on_cuda = true;
   double tolerance = tolerance::float32;           // of float32; give the reason for another one

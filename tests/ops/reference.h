@@ -1,6 +1,6 @@
 #pragma once
-// The formulas of operations in double, by loops over single elements, independent of the library. Tests and the fuzz
-// target of operations compare results with them. A formula that only one file needs is in that file.
+// The formulas of operations in double, by loops over single elements, independent of the library. Tests
+// compare results with them. A formula that only one file needs is in that file.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
