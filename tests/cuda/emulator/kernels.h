@@ -34,6 +34,12 @@ __global__ void add_up_block_cluster(bool waits_first, int* sums) {
   sums[blockIdx.x * blockDim.x + threadIdx.x] = sum;
   if (!waits_first) gpu::block_cluster_barrier<blocks>();
 }
+// A thread of block 1 writes number n of block 0.
+inline __global__ void write_another_block(int n) {
+  if (threadIdx.x == 5 && blockIdx.x == 1) gpu::in_block<2>(0, gpu::dynamic_shared<int>())[n] = 1;
+  gpu::block_cluster_barrier<2>();
+}
+
 // Calls check(block of the sum, the sum) for each sum of 3 block clusters of 4 blocks of 48 threads.
 template <class F>
 void each_sum_of_block_cluster(bool waits_first, F check) {

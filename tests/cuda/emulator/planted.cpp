@@ -58,6 +58,9 @@ TEST_CASE("planted: device memory after it was freed", "[.planted]") {
   launch(write_at, {1, 32}, freed, 3);
 }
 TEST_CASE("planted: dynamic shared memory out of bounds", "[.planted]") { launch(write_dynamic, {1, 32, 36}, 9); }
+TEST_CASE("planted: another block's shared memory out of bounds", "[.planted]") {
+  launch(write_another_block, {.grid = 2, .block = 8, .shared = 32, .block_cluster = 2}, 8);
+}
 TEST_CASE("planted: static shared memory out of bounds", "[.planted]") {
   launch(write_static, {1, 32}, OnDevice<int>(32).data(), 8);
 }
