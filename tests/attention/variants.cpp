@@ -173,6 +173,33 @@ TEST_CASE("every attention variant honors a pattern of positions as a mask, or r
   CHECK(refused > 10);
 }
 
+// The choices of other queries and another seed, each given alone.
+TEST_CASE("every attention variant takes each choice that it is given", "[attention]") {
+  const Generator generator(5), other(6);
+  const Inputs in(2, 13, 13, 2, 4, 4);
+  Inputs others = in;
+  others.q = random_tensor(in.q.shape(), DType::float64, 14);
+  using Choices = AttentionChoices;
+  int taken = 0;
+  for (const Trial& trial : trials(4, 3)) {
+    INFO(trial.spec);
+    const auto attention = trial.make(2, 4);
+    Choices own, made;
+    const Tensor out = in.run(*attention, context_of(generator, &own)).value();
+    others.run(*attention, context_of(other, &made));
+    for (Tensor Choices::*which :
+         {&Choices::planes, &Choices::codes, &Choices::labels, &Choices::topk, &Choices::buckets}) {
+      if (!(made.*which).defined() || same_bits(made.*which, own.*which)) continue;
+      Choices given;
+      given.*which = (made.*which).clone();
+      CHECK_FALSE(same_bits(in.run(*attention, context_of(generator, &given)).value(), out));
+      CHECK(same_bits(given.*which, made.*which));
+      ++taken;
+    }
+  }
+  CHECK(taken > 10);
+}
+
 // Choices are replayed, so that the steps of differences cannot change them.
 TEST_CASE("gradients of every attention variant", "[attention][grad]") {
   const Generator generator(3);

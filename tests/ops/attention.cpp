@@ -197,6 +197,10 @@ TEST_CASE("attention refuses what it cannot compute", "[attention]") {
               "attention: expected q of shape [B, N, H, D], got [2, 4, 18]");
   CHECK_ERROR(attention(x.q, x.k.reshape({2, 5, 6, 3}), x.v),
               "attention: expected k of shape [2, S, 3, 6], got [2, 5, 6, 3]");
+  each_other_shape({2, 5, 3, 6}, {0, 2, 3}, [&](const Shape& other) {
+    CHECK_ERROR(attention(x.q, Tensor(other), Tensor(other.with(3, 7))),
+                concat("attention: expected k of shape [2, S, 3, 6], got ", other));
+  });
   CHECK_ERROR(attention(x.q, x.k, x.v.reshape({2, 7, 3, 5})),
               "attention: expected v of shape [2, 5, 3, M], got [2, 7, 3, 5]");
   CHECK_ERROR(with({.query_lengths = int32s({1, 2, 3})}), "attention: expected query_lengths of shape [2], got [3]");

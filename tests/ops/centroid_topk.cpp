@@ -437,6 +437,23 @@ TEST_CASE("centroid_topk refuses what it cannot compute", "[centroid_topk]") {
               "centroid_topk: k is float64, q is float32");
   CHECK_ERROR(of(x, 1, {.mask = {.key_lengths = int32s({1, 9})}}),
               "centroid_topk: key_lengths[1] is 9, expected 0 to 5");
+  each_other_shape({2, 3, 4, 1}, {0, 1, 2}, [&](const Shape& other) {
+    CHECK_ERROR(of(x, 1, {}, Tensor::zeros(other, DType::int32)),
+                concat("centroid_topk: expected the given top keys of shape [2, 3, 4, T], got ", other));
+  });
+  const CentroidTopK r = of(x, 1);
+  const auto backward = [&](const Tensor& dmass, const Tensor& drest) {
+    Tensor dk = zeros_like(x.k), dv = zeros_like(x.v);
+    return centroid_topk_backward(x.q, x.k, x.v, {}, r, dmass, drest, dk, dv);
+  };
+  each_other_shape({2, 3, 4}, {0, 1, 2}, [&](const Shape& other) {
+    CHECK_ERROR(backward(Tensor(other), r.rest),
+                concat("centroid_topk: expected the gradient of mass of shape [2, 3, 4], got ", other));
+  });
+  each_other_shape({2, 4, 3, 7}, {0, 1, 2, 3}, [&](const Shape& other) {
+    CHECK_ERROR(backward(r.mass, Tensor(other)),
+                concat("centroid_topk: expected the gradient of rest of shape [2, 4, 3, 7], got ", other));
+  });
   CHECK_ERROR(of(x, 2, {}, Tensor({2, 3, 4, 1}, DType::int32)), "centroid_topk: k = 2, but 1 top keys are given");
   CHECK_ERROR(of(x, 1, {}, Tensor({2, 3, 4, 1}, DType::int64)),
               "centroid_topk: expected the given top keys to be int32, got int64");

@@ -100,6 +100,15 @@ TEST_CASE("operations on clusters refuse what they cannot compute", "[cluster_me
               "cluster_broadcast: expected x of shape [2, 5, 3, 4], got [2, 7, 3, 4]");
   CHECK_ERROR(cluster_broadcast(c.centroids.reshape({2, 15, 4}), c.clusters),
               "cluster_broadcast: expected x of shape [B, C, H, D], got [2, 15, 4]");
+  each_other_shape({2, 5, 3, 4}, {0, 2}, [&](const Shape& other) {
+    CHECK_ERROR(cluster_broadcast(Tensor(other), c.clusters), concat("cluster_broadcast: expected labels of shape [",
+                                                                     other[0], ", ", other[2], ", N], got [2, 3, 7]"));
+  });
+  each_other_shape({2, 7, 3, 4}, {0, 2, 3}, [&](const Shape& other) {
+    Tensor to(other);
+    CHECK_ERROR(cluster_mean_backward(c.centroids, c.clusters, to),
+                concat("cluster_mean: expected the sum of shape [2, 7, 3, 4], got ", other));
+  });
   CHECK_ERROR(cluster_mean_backward(c.centroids, c.clusters, sum),
               "cluster_mean: expected the sum of shape [2, 7, 3, 4], got [2, 5, 3, 4]");
   const Clusters here = clusters_of(Tensor({0, 2, 3}, DType::int32), 4);

@@ -114,6 +114,10 @@ OPERATION("ctc_loss") {
              "ctc_loss: blank 0 is no class (there are 0)");
   op.refuses({Tensor({1, 4, 3}), ints({1, 2}, {1, 2}), int32s({4, 4}), int32s({2})},
              "ctc_loss: expected frames of shape [1], got [2]");
+  op.refuses({Tensor({1, 4, 3}), ints({1, 2}, {2, 1}), int32s({4}), int32s({1})},
+             "ctc_loss: expected targets of shape [1, U], got [2, 1]");
+  op.refuses({Tensor({1, 4, 3}), ints({1, 2}, {1, 2}), int32s({4}), int32s({2, 1})},
+             "ctc_loss: expected target_lengths of shape [1], got [2]");
 }
 
 TEST_CASE("ctc_loss is the sum over all alignments", "[ctc_loss]") {

@@ -356,6 +356,7 @@ TEST_CASE("hash_buckets refuses what it cannot compute", "[hash_buckets]") {
               "hash_buckets: expected rotations [rounds, 2, 2 or more, 5], got [2, 2, 1, 5]");
   CHECK_ERROR(hash_buckets(q, Tensor({2, 2, 1, 4}), {}, two),
               "hash_buckets: expected rotations of shape [R, F, C, 5], got [2, 2, 1, 4]");
+  CHECK_ERROR(hash_buckets(q, rotations, int32s({3}), two), "hash_buckets: expected lengths of shape [2], got [1]");
   CHECK_ERROR(hash_buckets(q, rotations, int32s({3, 4}), two), "hash_buckets: lengths[1] is 4, expected 0 to 3");
   CHECK_ERROR(hash_buckets(q, elsewhere({0, 2, 1, 5}), {}, two), "hash_buckets: rotations is on cuda, q on cpu");
   CHECK_NEEDS_CUDA(hash_buckets(elsewhere({0, 3, 4, 5}), elsewhere({0, 2, 1, 5}), {}, two), "hash_buckets");

@@ -34,6 +34,7 @@ OPERATION("layer_norm") {
   far.tolerance = 4096 * 0x1p-23;  // half a unit in the last place of the mean, 4096 * 2^-24, goes into every y
   op.add("NaN stays in its row", {with(normal({3, 4}), {{5, NAN}}), normal({4}), normal({4}, 2)}).gradient = false;
   op.refuses({Tensor({2, 3}), Tensor({2}), Tensor({3})}, "layer_norm: expected weight of shape [3], got [2]");
+  op.refuses({Tensor({2, 3}), Tensor({3}), Tensor({2})}, "layer_norm: expected bias of shape [3], got [2]");
   op.refuses({Tensor({2, 3}), Tensor({3}), Tensor({1, 3})}, "layer_norm: expected bias of shape [3], got [1, 3]");
   op.refuses({Tensor({2, 3}), Tensor({3}), Tensor({3}, DType::float64)}, "layer_norm: bias is float64, x is float32");
   op.refuses({Tensor(Shape{}), Tensor({3}), Tensor({3})}, "layer_norm: expected x of shape [..., C], got []");

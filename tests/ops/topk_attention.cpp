@@ -152,6 +152,22 @@ TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
               "topk_attention: expected topk of shape [2, 3, C, T], got [2, 3, 6]");
   CHECK_ERROR(run(t.clusters, t.topk.reshape({3, 2, 3, 2}), t.mass, t.rest),
               "topk_attention: expected topk of shape [2, 3, C, T], got [3, 2, 3, 2]");
+  each_other_shape({2, 3, 3, 2}, {0, 1}, [&](const Shape& other) {
+    CHECK_ERROR(run(t.clusters, Tensor::zeros(other, DType::int32), t.mass, t.rest),
+                concat("topk_attention: expected topk of shape [2, 3, C, T], got ", other));
+  });
+  each_other_shape({2, 3, 3}, {0, 1, 2}, [&](const Shape& other) {
+    CHECK_ERROR(run(t.clusters, t.topk, Tensor(other), t.rest),
+                concat("topk_attention: expected mass of shape [2, 3, 3], got ", other));
+  });
+  each_other_shape({2, 3, 3, 7}, {0, 1, 2, 3}, [&](const Shape& other) {
+    CHECK_ERROR(run(t.clusters, t.topk, t.mass, Tensor(other)),
+                concat("topk_attention: expected rest of shape [2, 3, 3, 7], got ", other));
+  });
+  each_other_shape({2, 4, 3, 7}, {0, 1, 2, 3}, [&](const Shape& other) {
+    CHECK_ERROR(topk_attention_backward(t.x.q, t.x.k, t.x.v, t.clusters, t.topk, t.mass, {}, Tensor(other)),
+                concat("topk_attention: expected the gradient of shape [2, 4, 3, 7], got ", other));
+  });
   CHECK_ERROR(run(t.clusters, Tensor::full(t.topk.shape(), 5, DType::int32), t.mass, t.rest),
               "topk_attention: topk[0] is 5, expected -1 to 4");
   CHECK_ERROR(run(t.clusters, t.topk, t.mass.reshape({3, 2, 3}), t.rest),
