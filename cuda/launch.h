@@ -97,7 +97,7 @@ void launch(void (*kernel)(Parameters...), const Launch& shape, Args&&... args) 
         cudaLaunchAttribute block_cluster{};
         block_cluster.id = cudaLaunchAttributeClusterDimension;
         block_cluster.val.clusterDim = {unsigned(shape.block_cluster), 1, 1};
-        cudaLaunchConfig_t config{shape.grid, shape.block, shape.shared, native(shape.stream)};
+        cudaLaunchConfig_t config{shape.grid, shape.block, shape.shared, native(shape.stream), nullptr, 0};
         if (shape.block_cluster > 1) config.attrs = &block_cluster, config.numAttrs = 1;
         check_cuda(cudaLaunchKernelExC(&config, address, addresses), shape.where);
       },
