@@ -82,10 +82,10 @@ void RunFolder::sync() {
   if (lines_) lines_->sync();
 }
 
-std::vector<Json> RunFolder::lines() const {
+std::vector<Json> RunFolder::lines_in(const fs::path& folder) {
   std::vector<Json> found;
-  const fs::path path = folder_ / lines_name;
-  if (folder_.empty() || !is_there(path)) return found;
+  const fs::path path = folder / lines_name;
+  if (!is_there(path)) return found;
   std::istringstream text(read_file(path));
   for (std::string line; std::getline(text, line) && !text.eof();) {
     found.push_back(parse_json(line, concat(path, ": line ", found.size() + 1)));
@@ -93,6 +93,8 @@ std::vector<Json> RunFolder::lines() const {
   }
   return found;
 }
+
+std::vector<Json> RunFolder::lines() const { return folder_.empty() ? std::vector<Json>() : lines_in(folder_); }
 
 void RunFolder::keep_lines(int64_t count) {
   const fs::path path = folder_ / lines_name;

@@ -49,7 +49,9 @@ class RunFolder {
   void append(const Json& line);
   // Waits until the lines of metrics.jsonl are on the disk.
   void sync();
-  // All lines of metrics.jsonl, without a last one that a crash cut off. Error (DataError): one is not a JSON object.
+  // All lines of a folder's metrics.jsonl, without a last one that a crash cut off; none if there is no such file.
+  // Error (DataError): one is not a JSON object.
+  static std::vector<Json> lines_in(const std::filesystem::path& folder);
   std::vector<Json> lines() const;
   // Removes all but the first `count` lines.
   void keep_lines(int64_t count);

@@ -277,9 +277,13 @@ void threads_field(SettingFields& f, int64_t& threads) {
     Keep::may_change);
 }
 
-void ComputeSettings::fields(SettingFields& f) {
+void device_field(SettingFields& f, std::optional<Device>& device) {
   f("device", device, {{"auto", std::nullopt}, {"cpu", Device::cpu}, {"cuda", Device::cuda}},
     "cpu, cuda, or auto: cuda if this build can use a GPU", Keep::may_change);
+}
+
+void ComputeSettings::fields(SettingFields& f) {
+  device_field(f, device);
   f("precision", precision, {{"float32", Precision::float32}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}},
     "on CUDA: float32, tf32 (matrix products in TF32), or bf16 (activations in bfloat16; parameters, moments and sums "
     "stay float32)");

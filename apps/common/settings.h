@@ -138,7 +138,8 @@ struct ComputeSettings {
   DeviceAndDType apply() const;
 };
 
-// Declares --threads; 0 stands for its default.
+// Declare --threads, where 0 stands for its default, and --device.
 void threads_field(SettingFields& f, int64_t& threads);
+void device_field(SettingFields& f, std::optional<Device>& device);
 
 }  // namespace cairn

@@ -11,10 +11,6 @@
 namespace cairn::speech {
 namespace {
 
-// The controls of every table: the same attention for all queries, and none.
-constexpr const char* same_for_all = "clustered-1";
-constexpr const char* no_attention = "none";
-
 struct EvaluateCommand : Command {
   EvaluateCommand()
       : Command(
@@ -26,7 +22,7 @@ struct EvaluateCommand : Command {
             "Example:\n  speech evaluate --run run --attention full,i-clustered-25,clustered-25") {}
 
   void fields(SettingFields& f) override {
-    run_.fields(f, "the run's folder");
+    run_.fields(f);
     f("data", data, Text::file, "the prepared data (default: the run's)");
     f("part", part, {{"test", "test"}, {"dev", "dev"}, {"train", "train"}}, "train, dev or test: the part of the data");
     f("join", joined, {0, 100}, "sentences that are joined into one sequence; 0: as in the run");
@@ -40,6 +36,7 @@ struct EvaluateCommand : Command {
     SavedRun other;  // trained without attention
     if (!without.empty()) {
       other.folder = without;
+      other.device = run_.device;
       other.read();
       other.settings.join = run_.settings.join;  // the same for all rows
       check<UsageError>(other.settings.model.attention == no_attention, "--no-attention ", without,

@@ -8,6 +8,7 @@ std::unique_ptr<Command> make_prepare();
 std::unique_ptr<Command> make_train();
 std::unique_ptr<Command> make_evaluate();
 std::unique_ptr<Command> make_transcribe();
+std::unique_ptr<Command> make_compare();
 }  // namespace cairn::speech
 
 int main(int argc, char** argv) {
@@ -19,8 +20,9 @@ int main(int argc, char** argv) {
       "  speech prepare --festvox corpus/msu_ru_nsh_clunits --out russian.data\n"
       "  speech train --quick --data russian.data --out run\n"
       "  speech evaluate --run run --data russian.data --attention full,i-clustered-25\n"
-      "  speech transcribe --run run a.wav\n",
+      "  speech transcribe --run run a.wav\n"
+      "  speech compare --runs run,other --attention full,i-clustered-25 --out page.html\n",
       {cairn::speech::make_prepare, cairn::speech::make_train, cairn::speech::make_evaluate,
-       cairn::speech::make_transcribe},
+       cairn::speech::make_transcribe, cairn::speech::make_compare},
       argc, argv);
 }

@@ -5,6 +5,7 @@
 
 #include "apps/common/format.h"
 #include "apps/common/program.h"
+#include "apps/common/progress.h"
 #include "apps/speech/features.h"
 #include "core/ops.h"
 #include "core/trace.h"
@@ -16,8 +17,10 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// Half of the heads look back and half ahead: -2, -1, 1, 2 for four heads.
-std::vector<int> offsets_of(int64_t heads) {
+// Half of the heads look back and half ahead: -2, -1, 1, 2 for four heads. Where the queries are the keys, all look
+// around their own position.
+std::vector<int> offsets_of(int64_t heads, bool shared_keys) {
+  if (shared_keys) return std::vector<int>(size_t(heads), 0);
   std::vector<int> offsets;
   for (int64_t head = 0; head < heads; ++head) {
     const int64_t offset = head - heads / 2;
@@ -44,7 +47,7 @@ Model::Model(const Settings& settings, int64_t classes, Generator& generator)
   if (settings.init == Settings::Start::plain) return;
   name_in_errors("--init offset", [&] {
     for (MultiHeadAttention* attention : encoder.attentions())
-      start_at_offsets(*attention, offsets_of(settings.model.heads));
+      start_at_offsets(*attention, offsets_of(settings.model.heads, attention->key == nullptr));
   });
 }
 
@@ -89,6 +92,7 @@ Recognition recognize(const Model& model, const std::vector<Sentence>& sequences
   Generator generator(~uint64_t(settings.compute.seed));  // draws of its own: training's stay what they are
   Recognition result;
   result.answers.resize(sequences.size());
+  result.errors.resize(sequences.size());
   const auto classes = size_t(model.output.bias.size(0));
   result.confusions.assign(classes, std::vector<int64_t>(classes));
   double loss = 0, errors = 0, phones = 0;
@@ -98,17 +102,20 @@ Recognition recognize(const Model& model, const std::vector<Sentence>& sequences
     for (const size_t i : members) chosen.push_back(sequences[i]);
     const Batch batch = make_batch(chosen, settings).to(model.device());
     generator.advance();
+    const Stopwatch clock;
     const Variable logits = model(batch, 0, {.generator = &generator});
+    const Tensor best = argmax(logits.value().to(Device::cpu));  // waits for the model
+    result.seconds += clock.seconds();
     loss += loss_of(logits, batch).value().item() * double(members.size());
-    const Tensor best = argmax(logits.value().to(Device::cpu));
     for (size_t i = 0; i < members.size(); ++i) {
       std::vector<Spike>& answer = result.answers[members[i]];
       answer = decode(best.data<int32_t>() + int64_t(i) * batch.positions(),
                       position_count(chosen[i].frames(), settings.stride));
       for (const auto& [expected, got] : align(chosen[i].labels, labels_of(answer))) {
         ++result.confusions[size_t(expected)][size_t(got)];
-        errors += expected != got;
+        result.errors[members[i]] += expected != got;
       }
+      errors += double(result.errors[members[i]]);
       phones += double(chosen[i].labels.size());
     }
   }
@@ -118,7 +125,7 @@ Recognition recognize(const Model& model, const std::vector<Sentence>& sequences
 }
 
 void add_no_attention() {
-  static const AttentionVariant none{"none", "no attention: the output is 0",
+  static const AttentionVariant none{no_attention, "no attention: the output is 0",
                                      [](SpecReader&) { return std::unique_ptr<Attention>(new NoAttention); }};
   add_attention_variant(none);
 }

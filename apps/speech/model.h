@@ -18,7 +18,7 @@ struct Model : Module {
   Encoder encoder;
   Linear output;
 
-  // Starts with offset heads if the settings say so. Error (UsageError): this attention has none.
+  // Starts with offset heads if the settings say so. Error (UsageError): an odd number of features has none.
   Model(const Settings& settings, int64_t classes, Generator& generator);
   void fields(Fields& f) override {
     f("input", input);
@@ -45,6 +45,8 @@ struct Recognition {
   double loss = 0;                          // nats per phone
   double phone_error_rate = 0;              // errors / phones of the reference, over all sequences
   std::vector<std::vector<Spike>> answers;  // of each sequence
+  std::vector<int64_t> errors;              // of each sequence
+  double seconds = 0;                       // of the model alone, over all sequences
   // How often the answers have the label `got` where the references have `expected`: [expected][got]. 0: no label.
   std::vector<std::vector<int64_t>> confusions;
 };
@@ -56,7 +58,9 @@ std::string metrics_text(const nlohmann::ordered_json& json);
 Recognition recognize(const Model& model, const std::vector<Sentence>& sequences, const Settings& settings,
                       bool may_stop = false);
 
-// "none", a variant for comparisons: the output is 0, so the encoder has no attention. Call it once, before any other.
+// The controls of every table: the same attention for all queries, and none.
+inline constexpr const char *same_for_all = "clustered-1", *no_attention = "none";
+// Adds the variant "none": the output is 0, so the encoder has no attention. Call it once, before any other.
 void add_no_attention();
 
 }  // namespace cairn::speech

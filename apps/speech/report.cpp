@@ -175,7 +175,7 @@ std::vector<std::vector<double>> far_shares(const Example& example) {
 
 void write_attention(Report& page, const std::string& attention, const Example& example) {
   page.section("What the attention looks at");
-  if (attention == "none") return page.text("This model has no attention.");
+  if (attention == no_attention) return page.text("This model has no attention.");
   if (example.layers.empty()) return page.text("The sentence is too long to show attention weights.");
   const std::string reading = concat(
       "Attention weights in the sentence above, for the head of each layer that has most weight on positions more "

@@ -74,6 +74,11 @@ FrontEnd read_front_end(const std::filesystem::path& run) {
   return front_end_from(read_json(file), file);
 }
 
+void SavedRun::fields(SettingFields& f) {
+  RunToRead::fields(f, "the run's folder");
+  device_field(f, device);
+}
+
 void SavedRun::read() {
   SettingFields fields;
   settings.fields(fields);
@@ -82,6 +87,11 @@ void SavedRun::read() {
   Generator generator(uint64_t(settings.compute.seed));
   model = std::make_unique<Model>(settings, front_end.classes(), generator);
   restore(checkpoint, *model, nullptr);
+  settings.compute.device = device;
+  settings.compute.threads = threads;
+  DeviceAndDType compute = ComputeSettings{.device = device, .threads = threads}.apply();
+  if (compute.device == Device::cuda) compute = settings.compute.apply();
+  model->place(compute.device, compute.activations);
 }
 
 }  // namespace cairn::speech

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,12 +48,15 @@ FrontEnd read_front_end(const std::filesystem::path& run);
 
 // A saved run.
 struct SavedRun : RunToRead {
+  std::optional<Device> device;  // none: as in ComputeSettings
   // After read():
   Settings settings;
   FrontEnd front_end;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<Model> model;  // on the device; on a GPU with the precision of the training
 
-  // Errors: as find() and read_front_end().
+  // Declares --run, --threads and --device.
+  void fields(SettingFields& f);
+  // Errors: as find(), read_front_end() and ComputeSettings::apply().
   void read();
 };
 

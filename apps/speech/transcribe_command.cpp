@@ -27,7 +27,7 @@ struct TranscribeCommand : Command {
             "phone, with tabs between them.\n\nExample:\n  speech transcribe --run run a.wav b.flac") {}
 
   void fields(SettingFields& f) override {
-    run_.fields(f, "the run's folder");
+    run_.fields(f);
     f.words("FILE", files, "recordings");
   }
 

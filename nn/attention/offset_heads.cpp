@@ -6,11 +6,14 @@
 namespace cairn {
 
 void start_at_offsets(MultiHeadAttention& attention, const std::vector<int>& offsets) {
-  check<UsageError>(attention.key != nullptr, "offset heads: attention '", attention.attention->spec(),
-                    "' uses the queries as keys, so a head cannot look at another position than its own");
   check<UsageError>(int64_t(offsets.size()) == attention.heads, "offset heads: expected ", attention.heads,
                     " offsets, one for each head, got ", offsets.size());
-  const Tensor& weight = attention.key->weight.value();
+  const bool shared = attention.key == nullptr;
+  for (const int offset : offsets)
+    check<UsageError>(
+        !shared || offset == 0, "offset heads: attention '", attention.attention->spec(),
+        "' uses the queries as keys, so a head can only start at its own position: expected offset 0, got ", offset);
+  const Tensor& weight = (shared ? attention.query : *attention.key).weight.value();
   const int64_t rows = weight.size(0), features = weight.size(1), head_size = rows / attention.heads;
   check<UsageError>(features % 2 == 0, "offset heads: expected an even number of features, got ", features);
   const std::vector<float> from = weight.to_vector<float>();
@@ -30,7 +33,7 @@ void start_at_offsets(MultiHeadAttention& attention, const std::vector<int>& off
   }
   const Device device = weight.device();
   attention.query.weight.mutable_value() = Tensor::from(query, {rows, features}).to(device);
-  attention.key->weight.mutable_value() = Tensor::from(key, {rows, features}).to(device);
+  if (!shared) attention.key->weight.mutable_value() = Tensor::from(key, {rows, features}).to(device);
 }
 
 }  // namespace cairn

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "apps/speech/batches.h"
+#include "apps/speech/compare.h"
 #include "apps/speech/containers.h"
 #include "apps/speech/decode.h"
 #include "apps/speech/features.h"
@@ -260,6 +261,32 @@ TEST_CASE("a model's answer does not depend on the batch that a sentence is in")
     }
   CHECK(both.confusions == confusions);
   CHECK(both.phone_error_rate == errors / 5);
+  CHECK(double(both.errors[0] + both.errors[1]) == errors);
+  CHECK((one.errors[0] == both.errors[0] && both.errors[1] != both.errors[0]));
+  CHECK(one.seconds > 0);
+}
+
+TEST_CASE("a difference of error rates: the interval is over the sequences, which both models share") {
+  std::vector<double> hard, worse, mixed, phones;
+  for (int i = 0; i < 400; ++i) {
+    phones.push_back(10);
+    hard.push_back(i % 10);                          // of very different difficulty,
+    worse.push_back(hard.back() + 1);                // but one model makes an error more in each
+    mixed.push_back(hard.back() + (i % 2 * 2 - 1));  // or one more and one fewer in turn
+  }
+  const Difference same = difference_of(hard, hard, phones), always = difference_of(worse, hard, phones);
+  CHECK((same.value == 0 && same.low == 0 && same.high == 0));
+  CHECK(always.value == Approx(0.1));
+  CHECK((always.low == Approx(0.1) && always.high == Approx(0.1)));
+  // The standard error of a mean of 400 numbers, each 0.1 or -0.1.
+  const Difference chance = difference_of(mixed, hard, phones);
+  CHECK(chance.value == Approx(0).margin(1e-12));
+  CHECK(chance.low == Approx(-1.96 * 0.1 / 20).epsilon(0.05));
+  CHECK(chance.high == Approx(1.96 * 0.1 / 20).epsilon(0.05));
+  // A long sequence counts for as many phones as it has.
+  CHECK(difference_of({3, 0}, {0, 0}, {10, 20}).value == Approx(0.1));
+  CHECK(difference_of({3, 0}, {0, 0}, {10, 20}).high == Approx(0.3));
+  CHECK(std::isnan(difference_of({0}, {0}, {0}).value));
 }
 
 TEST_CASE("prepared data are written and read again") {

@@ -41,12 +41,28 @@ TEST_CASE("a head that starts at an offset has its largest weight there", "[atte
   }
 }
 
+TEST_CASE("heads whose queries are the keys start at their own position, and see both sides alike", "[attention]") {
+  Generator generator(1);
+  MultiHeadAttention layer(features, heads, head_size, 0, make_attention("shared-full"), generator);
+  start_at_offsets(layer, std::vector<int>(heads, 0));
+  const Variable x(sinusoidal_positions(positions, features).reshape({1, positions, features}));
+  const Tensor weights = observe({&layer}, [&] { layer(x, {}, {}); })[0].weights;
+  for (int64_t head = 0; head < heads; ++head) {
+    CAPTURE(head);
+    for (int64_t other = 1; other <= 6; ++other)
+      CHECK(mean_weight(weights, head, other) < mean_weight(weights, head, 0));
+    CHECK(mean_weight(weights, head, 1) ==
+          Approx(mean_weight(weights, head, -1)).epsilon(0.1));  // not normalized alike
+    CHECK(mean_weight(weights, head, 1) > 2 * mean_weight(weights, head, 6));
+  }
+}
+
 TEST_CASE("offset heads refuse what they cannot do", "[attention]") {
   Generator generator(1);
   MultiHeadAttention layer(6, 2, 4, 0, make_attention("full"), generator);
   MultiHeadAttention shared(6, 2, 4, 0, make_attention("shared-full"), generator);
   MultiHeadAttention odd(5, 2, 4, 0, make_attention("full"), generator);
   CHECK_ERROR(start_at_offsets(layer, {1}), "offset heads: expected 2 offsets, one for each head, got 1");
-  CHECK_ERROR(start_at_offsets(shared, {1, 2}), "offset heads: attention 'shared-full' uses the queries as keys");
+  CHECK_ERROR(start_at_offsets(shared, {0, 2}), "offset heads: attention 'shared-full' uses the queries as keys");
   CHECK_ERROR(start_at_offsets(odd, {1, 2}), "offset heads: expected an even number of features, got 5");
 }

@@ -1,0 +1,414 @@
+// speech compare: trained models, each with several attention variants. The tables and pictures are those of the
+// paper's section 4.1: tables 1 and 2, figures 1a and 7a.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/common/format.h"
+#include "apps/common/program.h"
+#include "apps/common/report.h"
+#include "apps/speech/compare.h"
+#include "apps/speech/train.h"
+#include "core/random.h"
+
+namespace cairn::speech {
+
+static double sum(const std::vector<double>& x) { return std::accumulate(x.begin(), x.end(), 0.0); }
+
+Difference difference_of(const std::vector<double>& a, const std::vector<double>& b,
+                         const std::vector<double>& phones) {
+  constexpr size_t resamples = 10000;
+  RandomStream random(0, 0, Purpose::data);
+  const auto n = uint32_t(phones.size());
+  std::vector<double> found;
+  for (size_t sample = 0; sample < resamples; ++sample) {
+    double errors = 0, spoken = 0;
+    for (uint32_t draw = 0; draw < n; ++draw) {
+      const size_t i = random.below(n);
+      errors += a[i] - b[i];
+      spoken += phones[i];
+    }
+    if (spoken > 0) found.push_back(errors / spoken);
+  }
+  if (found.empty()) return {NAN, NAN, NAN};
+  std::sort(found.begin(), found.end());
+  return {(sum(a) - sum(b)) / sum(phones), found[found.size() / 40], found[found.size() - found.size() / 40 - 1]};
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using svg::number;
+using Rows = Report::Rows;
+
+// A model with an attention: means over its seeds.
+struct Cell {
+  std::vector<double> errors;    // of each sequence
+  std::vector<double> rates;     // the error rate of each seed
+  double rate = 0, seconds = 0;  // seconds of the forward pass of a sequence
+};
+
+// Runs that differ only in the seed, and in the run that they started from.
+struct Trained {
+  std::string name;  // its attention, and further settings that tell it from the other models
+  std::vector<std::unique_ptr<SavedRun>> seeds;
+  std::vector<svg::Series> curves;         // the error on dev over seconds of training, of each seed
+  std::vector<std::optional<Cell>> cells;  // for each attention of the table; none: the weights cannot take it
+  // Means over the seeds: seconds of an epoch, and the evaluation with the lowest error on dev.
+  double epoch = 0, best_error = 0, best_step = 0, best_seconds = 0;
+
+  const std::string& attention() const { return seeds[0]->settings.model.attention; }
+};
+
+std::string percent(double rate) { return std::isnan(rate) ? "–" : formatted("%.1f%%", 100 * rate); }
+
+std::string text_of(const std::optional<Cell>& cell) {
+  if (!cell) return "–";
+  if (cell->rates.size() == 1) return percent(cell->rate);
+  const auto [low, high] = std::minmax_element(cell->rates.begin(), cell->rates.end());
+  return concat(percent(cell->rate), formatted(" (%.1f to %.1f)", 100 * *low, 100 * *high));
+}
+
+// "+1.2 [0.3, 2.2]", in points.
+std::string text_of(const Difference& difference) {
+  if (std::isnan(difference.value)) return "–";
+  return formatted("%+.1f [%.1f, %.1f]", 100 * difference.value, 100 * difference.low, 100 * difference.high);
+}
+
+// A table as text, with columns of equal width.
+std::string text_of(const std::vector<std::string>& names, Rows rows) {
+  const auto width_of = [](const std::string& text) {  // of UTF-8
+    return size_t(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+  };
+  rows.insert(rows.begin(), names);
+  std::vector<size_t> widths(names.size());
+  for (const auto& row : rows)
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+  std::string text;
+  for (const auto& row : rows) {
+    for (size_t i = 0; i + 1 < row.size(); ++i) text += row[i] + std::string(widths[i] + 2 - width_of(row[i]), ' ');
+    text += row.back() + "\n";
+  }
+  return text + "\n";
+}
+
+struct CompareCommand : Command {
+  CompareCommand()
+      : Command("compare", "Compare trained models, each with several attention variants, on one page",
+                "Tables: the error of each model with each attention; how fast it learned. Pictures: error against\n"
+                "the time of a forward pass, and against the time of the training. Runs that differ only in --seed\n"
+                "and --init-from count as one model: its figures are means.\n\n"
+                "Example:\n  speech compare --runs full-1,full-2,clustered --attention full,i-clustered-25 --out "
+                "page.html") {}
+
+  void fields(SettingFields& f) override {
+    f("runs", runs, Text::any, "folders of runs, separated by commas");
+    f("attention", attention, Text::variants,
+      "attention variants to evaluate with, separated by commas (those of the runs are added)");
+    f("data", data, Text::file, "the prepared data (default: the first run's)");
+    f("part", part, {{"test", "test"}, {"dev", "dev"}, {"train", "train"}}, "train, dev or test: the part of the data");
+    f("join", joined, {0, 100}, "sentences that are joined into one sequence; 0: as in the first run");
+    f("out", out, Text::file, "write the tables and pictures to this page (HTML)");
+    threads_field(f, like.threads);
+    device_field(f, like.device);
+  }
+
+  void run(Communicator&) override {
+    check<UsageError>(!runs.empty(), "expected --runs with folders of runs, separated by commas");
+    const fs::path page = out.empty() ? fs::path() : output_path("--out", out, "");
+    catch_interrupts(quiet);
+    read_models();
+    choose_variants();
+    evaluate_all();
+    add_tables();
+    if (!page.empty()) write_page(page);
+    tell(as_json(), text + (page.empty() ? "" : concat("Page: ", page.string(), "\n")));
+  }
+
+ private:
+  // ---- what is compared
+
+  void read_models() {
+    std::vector<std::string> folders;
+    std::istringstream all(runs);
+    for (std::string folder; std::getline(all, folder, ',');) folders.push_back(folder);
+    std::vector<Json> configs;
+    for (const std::string& folder : folders) configs.push_back(RunFolder::config("--runs", folder));
+    std::set<std::pair<std::string, Json>> seen;
+    for (size_t i = 0; i < folders.size(); ++i) {
+      auto run = std::make_unique<SavedRun>();
+      run->folder = folders[i];
+      run->device = like.device;
+      run->threads = like.threads;
+      run->read();
+      std::string name = name_of(configs[i], configs);
+      if (!seen.insert({name, configs[i].at("seed")}).second) name += concat(", ", folders[i]);
+      const auto same = std::find_if(models.begin(), models.end(), [&](const Trained& m) { return m.name == name; });
+      Trained& model = same == models.end() ? models.emplace_back() : *same;
+      model.name = name;
+      model.seeds.push_back(std::move(run));
+    }
+    const SavedRun& first = *models[0].seeds[0];
+    corpus = read_corpus(read_safetensors(data.empty() ? first.settings.data : data));
+    if (joined == 0) joined = first.settings.join;
+    for (Trained& model : models) {
+      for (const auto& run : model.seeds) read_training(model, *run);
+      for (double* mean : {&model.epoch, &model.best_error, &model.best_step, &model.best_seconds})
+        *mean /= double(model.seeds.size());
+    }
+  }
+
+  // The attention, and the settings that tell a run from others with this attention.
+  static std::string name_of(const Json& config, const std::vector<Json>& configs) {
+    const std::set<std::string> ignored{"attention", "seed", "init_from", "data", "device", "threads", "quick"};
+    std::string name = config.at("attention");
+    for (const auto& [key, value] : config.items()) {
+      const auto differs = [&, &key = key, &value = value](const Json& other) {
+        return other.value(key, Json()) != value;
+      };
+      if (ignored.count(key) == 0 && std::any_of(configs.begin(), configs.end(), differs))
+        name += concat(", ", key, " ", value.is_string() ? value.get<std::string>() : value.dump());
+    }
+    return name;
+  }
+
+  // Adds a run's training to the sums of its model.
+  void read_training(Trained& model, const SavedRun& run) const try {
+    svg::Series& curve = model.curves.emplace_back();
+    std::vector<double> steps;  // seconds of each; the median does not count evaluations and pauses
+    double before = 0, best_step = 0, best_seconds = 0, best_error = INFINITY;
+    for (const Json& line : RunFolder::lines_in(run.folder)) {
+      const double seconds = line.at("seconds");
+      steps.push_back(seconds - before);
+      before = seconds;
+      if (!line.contains("evaluation")) continue;
+      const double error = number_or_nan(line.at("evaluation").at("phone_error_rate"));
+      curve.x.push_back(seconds);
+      curve.y.push_back(error);
+      if (!(error < best_error)) continue;
+      best_error = error;
+      best_step = line.at("step");
+      best_seconds = seconds;
+    }
+    check<DataError>(!curve.x.empty(), "--runs ", run.folder, ": has no evaluation yet");
+    std::nth_element(steps.begin(), steps.begin() + long(steps.size() / 2), steps.end());
+    const std::vector<Sentence> train =
+        join(sentences_of(corpus, "train", run.front_end, run.settings), run.settings.join);
+    model.epoch += steps[steps.size() / 2] * double(cut_batches(train, run.settings.batch_frames).size());
+    model.best_error += best_error;
+    model.best_step += best_step;
+    model.best_seconds += best_seconds;
+  } catch (const Json::exception&) {
+    throw damaged(fs::path(run.folder) / "metrics.jsonl");
+  }
+
+  // The rows of the table: those that the user asks for, those of the models, and the controls.
+  void choose_variants() {
+    std::vector<std::string> all = split_specs(attention);
+    for (const Trained& model : models) all.push_back(model.attention());
+    const std::vector<std::string> controls{same_for_all, no_attention};
+    const auto is_in = [](const std::vector<std::string>& list, const std::string& spec) {
+      return std::find(list.begin(), list.end(), spec) != list.end();
+    };
+    for (const std::string& spec : all) {
+      if (is_in(specs, spec) || is_in(controls, spec)) continue;
+      name_in_errors("--attention", [&] { parse_attention(spec); });
+      specs.push_back(spec);
+    }
+    specs.insert(specs.end(), controls.begin(), controls.end());
+  }
+
+  void evaluate_all() {
+    for (Trained& model : models)
+      for (const std::string& spec : specs) model.cells.push_back(evaluate(model, spec));
+  }
+
+  // None: the weights cannot take the attention.
+  std::optional<Cell> evaluate(Trained& model, const std::string& spec) {
+    if (model.attention() == no_attention && spec != no_attention) return {};  // its queries and keys learned nothing
+    Cell cell;
+    note(concat("evaluating ", model.name, " with ", spec), quiet);
+    for (const auto& run : model.seeds) {
+      try {
+        run->model->encoder.swap_attention(spec);
+      } catch (const UsageError&) {
+        return {};
+      }
+      run->settings.join = joined;
+      const std::vector<Sentence> sequences = join(sentences_of(corpus, part, run->front_end, run->settings), joined);
+      const Recognition found = recognize(*run->model, sequences, run->settings, true);
+      const double seeds = double(model.seeds.size());
+      cell.errors.resize(sequences.size());
+      phones.resize(sequences.size());
+      for (size_t i = 0; i < sequences.size(); ++i) {
+        cell.errors[i] += double(found.errors[i]) / seeds;
+        phones[i] = double(sequences[i].labels.size());
+      }
+      cell.rates.push_back(found.phone_error_rate);
+      cell.rate += found.phone_error_rate / seeds;
+      cell.seconds += found.seconds / double(sequences.size()) / seeds;
+    }
+    return cell;
+  }
+
+  // A model with the attention that it was trained with.
+  const Cell& own(const Trained& model) const {
+    const auto at = std::find(specs.begin(), specs.end(), model.attention()) - specs.begin();
+    return *model.cells[size_t(at)];
+  }
+
+  // ---- what is shown
+
+  struct Table {
+    std::string title, caption;
+    std::vector<std::string> names;
+    Rows rows;
+  };
+
+  void add_tables() {
+    std::vector<std::string> names{"evaluated with"};
+    for (const Trained& model : models) names.push_back(model.name);
+    Rows errors, changes, pairs, trainings;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      errors.push_back({specs[i]});
+      changes.push_back({specs[i]});
+      for (const Trained& model : models) {
+        const std::optional<Cell>& cell = model.cells[i];
+        errors.back().push_back(text_of(cell));
+        changes.back().push_back(cell ? text_of(difference_of(cell->errors, own(model).errors, phones)) : "–");
+      }
+    }
+    for (size_t a = 0; a < models.size(); ++a) {
+      const Trained& model = models[a];
+      for (size_t b = 0; b < a; ++b)
+        pairs.push_back({concat(model.name, " minus ", models[b].name),
+                         text_of(difference_of(own(model).errors, own(models[b]).errors, phones))});
+      trainings.push_back({model.name, formatted("%.1f s", model.epoch), number(model.best_step),
+                           formatted("%.0f s", model.best_seconds), percent(model.best_error), percent(own(model).rate),
+                           formatted("%.1f ms", 1e3 * own(model).seconds)});
+    }
+    const std::string mean = "Where a model has several seeds: the mean, and the lowest and highest.";
+    tables = {
+        {"Error with each attention",
+         concat("Phone error rate on ", part, ", in ", phones.size(), joined == 1 ? " sentences" : " sequences of ",
+                joined == 1 ? "" : concat(joined, " sentences"),
+                ". A column is a model, named by the attention that it was trained with; a row is the attention "
+                "that it is evaluated with. No weight is changed. clustered-1 gives all queries the same "
+                "attention, and none removes it: where they cost nothing, the model does not use its attention. ",
+                mean),
+         names, errors},
+        {"What another attention costs",
+         "The same, minus the model's error with its own attention, in points, with 95% intervals (a bootstrap "
+         "over the sequences).",
+         names, changes},
+        {"How the models learned",
+         "Seconds of an epoch without evaluations; the step and the time of the lowest error on dev. The error on "
+         "the right, and the time of a sequence's forward pass, are with the model's own attention.",
+         {"model", "epoch", "best step", "time to it", "lowest error on dev", concat("error on ", part), "forward"},
+         trainings}};
+    if (!pairs.empty())
+      tables.push_back({"Models beside each other",
+                        "Each with its own attention: the difference of the errors, in points, with 95% intervals.",
+                        {"models", "difference"},
+                        pairs});
+    for (const Table& table : tables) text += concat(table.title, "\n", text_of(table.names, table.rows));
+  }
+
+  // A color for each attention.
+  int color_of(const std::string& spec) const {
+    return int(std::find(specs.begin(), specs.end(), spec) - specs.begin());
+  }
+
+  void write_page(const fs::path& path) const {
+    Report page("Speech recognition with other attention",
+                "Transformers that write down phones, trained with one attention variant and evaluated with others.");
+    for (const Table& table : tables) {
+      page.section(table.title);
+      page.text(table.caption);
+      page.table(table.names, table.rows);
+    }
+    page.section("Error and time");
+    svg::LineChart forward, learning;
+    forward.title = "Error against the time of a forward pass";
+    forward.x = {.label = "milliseconds a sequence", .low = 0};
+    forward.y = {.label = concat("phone error rate on ", part), .percent = true};
+    learning.title = "Error on dev against the time of the training";
+    learning.x = {.label = "seconds of training", .low = 0};
+    learning.y = {.label = "phone error rate on dev", .low = 0, .percent = true};
+    std::map<std::string, std::vector<std::pair<double, double>>> points;  // by attention
+    for (const Trained& model : models) {
+      points[model.attention()].emplace_back(1e3 * own(model).seconds, own(model).rate);
+      for (size_t seed = 0; seed < model.curves.size(); ++seed) {
+        svg::Series& line = learning.series.emplace_back(model.curves[seed]);
+        line.color = color_of(model.attention());
+        if (seed == 0) line.name = model.name;
+      }
+    }
+    for (auto& [spec, all] : points) {
+      std::sort(all.begin(), all.end());
+      svg::Series& line = forward.series.emplace_back(svg::Series{spec, {}, {}, color_of(spec), true});
+      for (const auto& [x, y] : all) {
+        line.x.push_back(x);
+        line.y.push_back(y);
+      }
+    }
+    page.figures({{svg::draw(forward),
+                   "A point is a model with its own attention. Lower left is better. The paper's figure 1a."},
+                  {svg::draw(learning), "A line is a training. The paper's figure 7a."}},
+                 2);
+    replace_file(path, {page.html()});
+  }
+
+  Json as_json() const {
+    Json result{{"part", part}, {"join", joined}, {"sequences", phones.size()}};
+    const auto interval = [](const Difference& d) { return Json{d.value, d.low, d.high}; };
+    for (const Trained& model : models) {
+      Json rows = Json::array();
+      for (size_t i = 0; i < specs.size(); ++i)
+        if (const auto& cell = model.cells[i])
+          rows.push_back({{"attention", specs[i]},
+                          {"phone_error_rate", finite_or_null(cell->rate)},
+                          {"of_seeds", cell->rates},
+                          {"minus_own", interval(difference_of(cell->errors, own(model).errors, phones))},
+                          {"seconds_per_sequence", cell->seconds}});
+      result["models"].push_back({{"model", model.name},
+                                  {"epoch_seconds", model.epoch},
+                                  {"best_step", model.best_step},
+                                  {"best_seconds", model.best_seconds},
+                                  {"best_error_on_dev", finite_or_null(model.best_error)},
+                                  {"rows", rows}});
+      for (const Trained* other = models.data(); other != &model; ++other)
+        result["pairs"].push_back(
+            {{"model", model.name},
+             {"minus", other->name},
+             {"difference", interval(difference_of(own(model).errors, own(*other).errors, phones))}});
+    }
+    return result;
+  }
+
+  std::string runs, attention, data, part = "test", out, text;
+  int64_t joined = 0;
+  SavedRun like;  // device and threads
+  Corpus corpus;
+  std::vector<Trained> models;
+  std::vector<std::string> specs;
+  std::vector<double> phones;  // of each sequence
+  std::vector<Table> tables;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_compare() { return std::make_unique<CompareCommand>(); }
+
+}  // namespace cairn::speech

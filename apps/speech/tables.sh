@@ -1,0 +1,86 @@
+#!/bin/bash
+# tables.sh DATA OUT [OPTIONS]: all trainings and evaluations behind RESULTS.md, with plain calls of the program speech:
+# the paper's tables 1 and 2, and its figures 1a and 7a. DATA: made by speech prepare. OUT: a folder for the runs and
+# pages. OPTIONS go to every training and comparison, for example --device cuda. Call it again to continue where it
+# stopped. SPEECH: the program (default: build/cpu/bin/speech). SHORTEN=4 makes a quarter of the steps.
+set -euo pipefail
+[ $# -ge 2 ] || { sed -n 's/^# \?//p' "$0" | sed 1d | head -4 >&2; exit 2; }
+data=$1 out=$2
+options=("${@:3}")
+speech=${SPEECH:-build/cpu/bin/speech}
+shorten=${SHORTEN:-1}
+mkdir -p "$out"
+cd "$(dirname "$data")" && data=$PWD/$(basename "$data") && cd - >/dev/null
+
+train() { # NAME ARGUMENTS: a run in OUT/NAME
+  local run=$out/$1
+  [ -e "$run/result.json" ] && return
+  echo "$(date +%T) $1" >&2
+  if [ -e "$run/config.json" ]; then
+    "$speech" train --out "$run" --resume --quiet "${options[@]}"
+  else
+    "$speech" train --quick --data "$data" --out "$run" --quiet "${@:2}" "${options[@]}"
+  fi
+}
+first() { # NAME ARGUMENTS: on single sentences, 320 positions on average
+  train "$@" --iterations $((1600 / shorten))
+}
+tuned() { # NAME FROM ARGUMENTS: further, on three joined sentences, 960 positions
+  train "$1" --init-from "$out/$2" --join 3 --batch-frames 6000 --shift-positions 0 --lr 1e-3 --warm-up 20 \
+    --iterations $((500 / shorten)) "${@:3}"
+}
+compare() { # PAGE RUNS ARGUMENTS
+  local runs=()
+  for run in $2; do runs+=("$out/$run"); done
+  "$speech" compare --runs "$(IFS=,; echo "${runs[*]}")" --out "$out/$1.html" "${@:3}" "${options[@]}" | tee "$out/$1.txt"
+}
+
+trained="full clustered-100 i-clustered-100 i-clustered-100:refine=1"
+evaluated=full,oracle-top-32,clustered-25,clustered-100,i-clustered-25,i-clustered-100,i-clustered-100:refine=1,i-clustered-100:refine=2
+table_1() { # SEEDS: at 320 positions; the same models at 960; those tuned at 960
+  local runs=none-1
+  for attention in $trained; do for seed in $1; do runs+=" $attention-$seed"; done; done
+  compare table-1-320 "$runs" --attention "$evaluated"
+  compare table-1-960 "$runs" --attention "$evaluated" --join 3
+}
+
+# The first hour: table 1 for one seed
+first none-1 --attention none
+for attention in $trained; do first "$attention-1" --attention "$attention"; done
+[ "${ONLY_FIRST:-}" = 1 ] && { table_1 1; exit; }
+[ -e "$out/table-1-960.html" ] || table_1 1
+
+# Table 1 at 960 positions, tuned
+runs=
+for attention in none $trained; do
+  tuned "$attention-1-tuned" "$attention-1" --attention "$attention"
+  runs+=" $attention-1-tuned"
+done
+compare table-1-tuned "$runs" --attention "$evaluated"
+
+# Two more seeds
+for seed in 2 3; do
+  for attention in $trained; do first "$attention-$seed" --attention "$attention" --seed "$seed"; done
+done
+table_1 "1 2 3"
+
+# Variants whose keys are the queries
+for attention in shared-full lsh-1 lsh-4; do first "$attention-1" --attention "$attention"; done
+compare table-shared "full-1 shared-full-1 lsh-1-1 lsh-4-1" --attention full,shared-full,lsh-1,lsh-4
+
+# Figure 1a: from the full model of each size
+runs=
+for layers in 2 4 6; do
+  from=full-1
+  [ $layers = 4 ] || { from=full-$layers-layers; first $from --attention full --layers $layers; }
+  for attention in full i-clustered-25 i-clustered-100 i-clustered-200; do
+    tuned "$attention-$layers-layers-tuned" $from --attention "$attention" --layers $layers
+    runs+=" $attention-$layers-layers-tuned"
+  done
+done
+compare figure-1a "$runs"
+
+# Speed at a mean length near 2,900: the trainings' steps per second
+for attention in full i-clustered-100; do
+  train "$attention-long" --attention "$attention" --join 9 --batch-frames 9000 --iterations $((24 / shorten)) --evaluate-every 1000
+done
