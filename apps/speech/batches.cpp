@@ -27,7 +27,8 @@ Batch make_batch(const std::vector<Sentence>& sequences, const Settings& setting
     positions = std::max(positions, position_count(sequence.frames(), settings.stride));
     labels = std::max(labels, int64_t(sequence.labels.size()));
   }
-  const int64_t frames_seen = settings.stride + 2 * settings.splice, features = bins * frames_seen;
+  const int64_t frames_seen = settings.stride + 2 * settings.splice;
+  const int64_t filterbanks = sequences[0].filterbanks(), features = filterbanks * frames_seen;
   Batch result{Tensor::zeros({batch, positions, features}), Tensor({batch}, DType::int32),
                Tensor::zeros({batch, labels}, DType::int32), Tensor({batch}, DType::int32)};
   auto* input = result.input.mutable_data<float>();
@@ -38,8 +39,8 @@ Batch make_batch(const std::vector<Sentence>& sequences, const Settings& setting
     for (int64_t i = 0; i < length; ++i) {
       const int64_t first = i * settings.stride - settings.splice;
       const int64_t begin = std::max<int64_t>(first, 0), end = std::min(first + frames_seen, sequence.frames());
-      std::copy(frames + begin * bins, frames + end * bins,
-                input + (b * positions + i) * features + (begin - first) * bins);
+      std::copy(frames + begin * filterbanks, frames + end * filterbanks,
+                input + (b * positions + i) * features + (begin - first) * filterbanks);
     }
     result.lengths.mutable_data<int32_t>()[b] = int32_t(length);
     std::copy(sequence.labels.begin(), sequence.labels.end(), result.targets.mutable_data<int32_t>() + b * labels);
@@ -52,6 +53,9 @@ std::vector<Sentence> sentences_of(const Corpus& corpus, const std::string& part
                                    const Settings& settings) {
   std::vector<Sentence> sentences = corpus.parts.at(part);
   check<DataError>(!sentences.empty(), corpus.where, ": the part ", part, " has no sentences");
+  check<DataError>(corpus.front_end.filterbanks() == model.filterbanks(), corpus.where, ": has ",
+                   corpus.front_end.filterbanks(), " filterbanks, the model takes ", model.filterbanks(),
+                   "; prepare the data again with --filterbanks ", model.filterbanks());
   std::vector<int32_t> labels{0};  // the model's, by label of the corpus
   for (const std::string& phone : corpus.front_end.phones) labels.push_back(model.label(phone));
   for (Sentence& sentence : sentences) {
@@ -103,7 +107,8 @@ std::vector<std::vector<size_t>> cut_batches(const std::vector<Sentence>& sequen
 }
 
 void hide_at_random(Sentence& sentence, RandomStream& random) {
-  constexpr int64_t masks = 2, most_bins = 8, most_frames = 25;
+  const int64_t bins = sentence.filterbanks(), most_bins = bins / 5;
+  constexpr int64_t masks = 2, most_frames = 25;
   sentence.features = sentence.features.clone();
   auto* x = sentence.features.mutable_data<float>();
   const int64_t frames = sentence.frames();

@@ -13,7 +13,7 @@ namespace cairn::speech {
 inline constexpr uint32_t order_data = 0, augmentation_data = 1;
 
 struct Batch {
-  Tensor input;                    // float32 [sequences, positions, bins * (stride + 2 splice)]
+  Tensor input;                    // float32 [sequences, positions, filterbanks * (stride + 2 splice)]
   Tensor lengths;                  // int32 [sequences], in positions
   Tensor targets, target_lengths;  // int32 [sequences, labels], [sequences]
 
@@ -29,8 +29,8 @@ constexpr int64_t position_count(int64_t frames, int64_t stride) { return (frame
 Batch make_batch(const std::vector<Sentence>& sequences, const Settings& settings);
 
 // The sentences of a part of the data as a model takes them: normalized, and with the model's labels. Errors
-// (DataError; file and sentence are named): there are none; the model does not know a label's phone; the labels do not
-// fit into the positions, or would not after joining.
+// (DataError; file and sentence are named): there are none; the model takes another number of filterbanks; the model
+// does not know a label's phone; the labels do not fit into the positions, or would not after joining.
 std::vector<Sentence> sentences_of(const Corpus& corpus, const std::string& part, const FrontEnd& model,
                                    const Settings& settings);
 // Every `count` sentences as one sequence, which then has the name of the first, and no alignment.
@@ -39,8 +39,8 @@ std::vector<Sentence> join(const std::vector<Sentence>& sentences, int64_t count
 // sequence.
 std::vector<std::vector<size_t>> cut_batches(const std::vector<Sentence>& sequences, int64_t batch_frames);
 
-// SpecAugment (Park et al. 2019) without warping: sets two random bands of bins and two random spans of frames to 0,
-// the mean of normalized features.
+// SpecAugment (Park et al. 2019) without warping: sets two random bands, each of at most a fifth of the filterbanks, and
+// two random spans of frames to 0, the mean of normalized features.
 void hide_at_random(Sentence& sentence, RandomStream& random);
 
 // The batches of a training: each epoch joins the sentences at random, sorts them by length and shuffles the batches.

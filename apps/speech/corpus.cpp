@@ -26,12 +26,13 @@ std::vector<int32_t> read_labels(const TensorFile& file, const std::string& name
   return labels;
 }
 
-Sentence read_sentence(const TensorFile& file, const std::string& name, size_t phones) {
+Sentence read_sentence(const TensorFile& file, const std::string& name, const FrontEnd& front_end) {
+  const size_t phones = front_end.phones.size();
   const Tensor& features = file.at(name + "/features");
-  check<DataError>(
-      features.dtype() == DType::float32 && features.rank() == 2 && features.size(0) > 0 && features.size(1) == bins,
-      file.where, ": ", in_quotes(name), ": expected float32 features [frames, ", bins, "], got ",
-      cairn::name(features.dtype()), " ", features.shape());
+  check<DataError>(features.dtype() == DType::float32 && features.rank() == 2 && features.size(0) > 0 &&
+                       features.size(1) == front_end.filterbanks(),
+                   file.where, ": ", in_quotes(name), ": expected float32 features [frames, ", front_end.filterbanks(),
+                   "], got ", cairn::name(features.dtype()), " ", features.shape());
   Sentence sentence{name, features, read_labels(file, name + "/labels", 1, phones), {}};
   if (!file.find(name + "/alignment")) return sentence;
   sentence.alignment = read_labels(file, name + "/alignment", 0, phones);
@@ -50,7 +51,10 @@ int32_t FrontEnd::label(const std::string& phone) const {
 Tensor FrontEnd::normalized(const Tensor& features) const {
   Tensor result = features.clone();
   auto* x = result.mutable_data<float>();
-  for (int64_t i = 0; i < result.elements(); ++i) x[i] = (x[i] - mean[size_t(i % bins)]) / deviation[size_t(i % bins)];
+  for (int64_t i = 0; i < result.elements(); ++i) {
+    const auto filter = size_t(i % filterbanks());
+    x[i] = (x[i] - mean[filter]) / deviation[filter];
+  }
   return result;
 }
 
@@ -66,8 +70,9 @@ Json as_json(const FrontEnd& front_end) {
 
 FrontEnd front_end_from(const Json& json, const std::string& where) try {
   FrontEnd found{json.at("phones"), json.at("mean"), json.at("deviation")};
-  check<DataError>(int64_t(found.mean.size()) == bins && int64_t(found.deviation.size()) == bins, where,
-                   ": expected mean and deviation of ", bins, " features");
+  check<DataError>(
+      !found.mean.empty() && found.filterbanks() <= most_filterbanks && found.deviation.size() == found.mean.size(),
+      where, ": expected mean and deviation of 1 to ", most_filterbanks, " features");
   for (const std::string& phone : found.phones) check_phone(phone, where);
   return found;
 } catch (const Json::exception&) {
@@ -102,8 +107,7 @@ Corpus read_corpus(const TensorFile& file) try {
   Corpus corpus{.front_end = front_end_from(about("front_end"), file.where), .where = file.where};
   const Json parts = about("parts");
   for (auto& [part, sentences] : corpus.parts)
-    for (const std::string name : parts.at(part))
-      sentences.push_back(read_sentence(file, name, corpus.front_end.phones.size()));
+    for (const std::string name : parts.at(part)) sentences.push_back(read_sentence(file, name, corpus.front_end));
   return corpus;
 } catch (const Json::exception&) {
   throw DataError(concat(file.where, ": parts: expected lists of names for train, dev and test"));

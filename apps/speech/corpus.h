@@ -14,19 +14,21 @@ namespace cairn::speech {
 
 struct Sentence {
   std::string name;
-  Tensor features;              // float32 [frames, bins]
+  Tensor features;              // float32 [frames, filterbanks]
   std::vector<int32_t> labels;  // its phones
   // The label of each frame, 0 in pauses; empty: unknown. Training does not use it.
   std::vector<int32_t> alignment;
 
   int64_t frames() const { return features.size(0); }
+  int64_t filterbanks() const { return features.size(1); }
 };
 
 // What a model keeps from the data that it learned from.
 struct FrontEnd {
   std::vector<std::string> phones;     // label i stands for phones[i - 1]; label 0 is the blank
-  std::vector<float> mean, deviation;  // [bins], of the features in the training part
+  std::vector<float> mean, deviation;  // [filterbanks], of the features in the training part
 
+  int64_t filterbanks() const { return int64_t(mean.size()); }
   int64_t classes() const { return int64_t(phones.size()) + 1; }
   // The phone of a label, which is not the blank.
   const std::string& phone(int32_t label) const { return phones[size_t(label) - 1]; }

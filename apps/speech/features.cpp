@@ -38,10 +38,10 @@ struct Filter {
   std::vector<float> weights;
 };
 
-std::array<Filter, bins> make_filters() {
-  std::array<Filter, bins> filters;
-  const double lowest = mel(low_frequency), half = (mel(high_frequency) - lowest) / (bins + 1);
-  for (int64_t bin = 0; bin < bins; ++bin) {
+std::vector<Filter> make_filters(int64_t count) {
+  std::vector<Filter> filters(static_cast<size_t>(count));
+  const double lowest = mel(low_frequency), half = (mel(high_frequency) - lowest) / double(count + 1);
+  for (int64_t bin = 0; bin < count; ++bin) {
     const double center = lowest + half * double(bin + 1);
     Filter& filter = filters[size_t(bin)];
     for (int64_t point = 0; point < points / 2; ++point) {
@@ -74,12 +74,12 @@ std::array<float, points> prepared(const float* samples) {
   return x;
 }
 
-Tensor log_mel(const std::vector<float>& samples) {
-  static const std::array<Filter, bins> filters = make_filters();
+Tensor log_mel(const std::vector<float>& samples, int64_t filterbanks) {
+  const std::vector<Filter> filters = make_filters(filterbanks);
   const std::unique_ptr<kiss_fftr_state, void (*)(void*)> transform(kiss_fftr_alloc(points, 0, nullptr, nullptr),
                                                                     [](void* state) { kiss_fftr_free(state); });
   const int64_t frames = (int64_t(samples.size()) - window) / hop + 1;
-  Tensor features({frames, bins});
+  Tensor features({frames, filterbanks});
   auto* out = features.mutable_data<float>();
   std::array<kiss_fft_cpx, points / 2 + 1> spectrum;
   for (int64_t frame = 0; frame < frames; ++frame) {
@@ -97,7 +97,7 @@ Tensor log_mel(const std::vector<float>& samples) {
 
 }  // namespace
 
-Recording read_recording(const std::filesystem::path& path) {
+Recording read_recording(const std::filesystem::path& path, int64_t filterbanks) {
   const SampleBytes place = find_samples(read_file(path));
   SF_INFO info{};
   std::unique_ptr<SNDFILE, int (*)(SNDFILE*)> file(sf_open(path.c_str(), SFM_READ, &info), sf_close);
@@ -136,7 +136,7 @@ Recording read_recording(const std::filesystem::path& path) {
   const bool is_whole = info.frames == SF_COUNT_MAX ? !failed : read >= info.frames;
   check<DataError>(is_whole && !place.cut_off, path, ": the recording is cut off after ", read, " samples");
   check<DataError>(read >= window, path, ": has ", read, " samples, which is shorter than a window of ", window);
-  const Tensor features = log_mel(samples);
+  const Tensor features = log_mel(samples, filterbanks);
   const std::vector<float> numbers = features.to_vector<float>();
   check<DataError>(std::all_of(numbers.begin(), numbers.end(), [](float x) { return std::isfinite(x); }), path,
                    ": samples so large that their energy is infinite; expected them between -1 and 1");

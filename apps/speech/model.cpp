@@ -40,8 +40,8 @@ struct NoAttention : Attention {
 
 }  // namespace
 
-Model::Model(const Settings& settings, int64_t classes, Generator& generator)
-    : input(bins * (settings.stride + 2 * settings.splice), settings.model.features(), generator),
+Model::Model(const Settings& settings, int64_t filterbanks, int64_t classes, Generator& generator)
+    : input(filterbanks * (settings.stride + 2 * settings.splice), settings.model.features(), generator),
       encoder(settings.model, generator),
       output(settings.model.features(), classes, generator) {
   if (settings.init == Settings::Start::plain) return;

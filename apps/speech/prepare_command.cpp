@@ -129,18 +129,19 @@ std::string find_statistics(const std::vector<Sentence>& sentences, FrontEnd& fr
   // up to frames * 1e-16 * mean^2, which is a deviation of 1e-4 of the mean after 1e8 frames. The float32 sums of an
   // energy leave less. In speech, features deviate by 1 and more.
   constexpr double rounding = 1e-4;
+  const auto bins = size_t(sentences[0].filterbanks());
   std::vector<double> sum(bins), squares(bins);
   double frames = 0;
   std::string constant;
   for (const Sentence& sentence : sentences) {
     const auto* x = sentence.features.data<float>();
     for (int64_t i = 0; i < sentence.features.elements(); ++i) {
-      sum[size_t(i % bins)] += x[i];
-      squares[size_t(i % bins)] += double(x[i]) * x[i];
+      sum[size_t(i) % bins] += x[i];
+      squares[size_t(i) % bins] += double(x[i]) * x[i];
     }
     frames += double(sentence.frames());
   }
-  for (size_t bin = 0; bin < size_t(bins); ++bin) {
+  for (size_t bin = 0; bin < bins; ++bin) {
     const double mean = sum[bin] / frames, variance = squares[bin] / frames - mean * mean;
     const double deviation = std::sqrt(std::max(variance, 0.0));
     const bool varies = deviation > rounding * std::max(std::abs(mean), 1.0);
@@ -168,6 +169,7 @@ struct PrepareCommand : Command {
     f("festvox", festvox, Text::folder,
       "the folder of a Festival voice, with wav/ and lab/; apps/speech/corpus.sh fetches one", Keep::not_in_config);
     f("manifest", manifest, Text::file, "a file with a JSON object for each recording in a line", Keep::not_in_config);
+    f("filterbanks", filterbanks, {1, most_filterbanks}, "log-mel features of a frame; the paper has 40 and 80");
     f("out", out, Text::file, "the file to write", Keep::not_in_config);
   }
 
@@ -186,7 +188,7 @@ struct PrepareCommand : Command {
       const Source& source = sources[i];
       check<DataError>(i == 0 || source.name != sources[i - 1].name, manifest, ": ", in_quotes(source.name),
                        " appears twice");
-      const Recording recording = read_recording(source.audio);
+      const Recording recording = read_recording(source.audio, filterbanks);
       Sentence sentence{source.name, recording.features, {}, {}};
       add_labels(source, corpus.front_end, sentence);
       (i % 10 == 9 ? test : i % 10 == 4 ? dev : train).push_back(sentence);
@@ -198,7 +200,8 @@ struct PrepareCommand : Command {
     if (mixed > 0) note(concat("recordings with several channels, which are averaged: ", mixed), quiet);
     const std::string constant = find_statistics(train, corpus.front_end);
     if (!constant.empty())
-      note(concat("features (0 to ", bins - 1, ") that do not vary in train; their deviation counts as 1:", constant),
+      note(concat("features (0 to ", filterbanks - 1,
+                  ") that do not vary in train; their deviation counts as 1:", constant),
            quiet);
     write_corpus(path, corpus);
     const double hours = double(frames) * frame_seconds / 3600;
@@ -207,6 +210,7 @@ struct PrepareCommand : Command {
           {"dev", dev.size()},
           {"test", test.size()},
           {"phones", corpus.front_end.phones.size()},
+          {"filterbanks", filterbanks},
           {"hours", hours},
           {"seconds", time.seconds()}},
          concat(out, ": recordings: ", sources.size(), " (train ", train.size(), ", dev ", dev.size(), ", test ",
@@ -215,6 +219,7 @@ struct PrepareCommand : Command {
   }
 
   std::string festvox, manifest, out;
+  int64_t filterbanks = default_filterbanks;
 };
 
 }  // namespace

@@ -54,6 +54,7 @@ double time_of(int64_t frame) { return frame_center_seconds + frame_seconds * (d
 std::string draw_frames(const Example& example, const FrontEnd& front_end, int64_t first, int64_t frames) {
   const Sentence& sentence = example.sentence;
   const int64_t stride = example.stride, end = std::min(first + frames, sentence.frames());
+  const int64_t bins = sentence.filterbanks();
   svg::Strip strip{svg::Heatmap(bins, frames, std::max(bins, frames))};  // a cell for each value
   strip.x.label = "time (s)";
   strip.x.low = time_of(first);
@@ -110,7 +111,8 @@ void write_sentence(Report& page, const Example& example, const FrontEnd& front_
                    example.sentence.alignment.empty() ? ". The data does not say when its phones are spoken."
                                                       : ". At the top are its phones, when they are spoken."));
   pictures.back().caption = concat(
-      "Frequency: ", bins, " bands in mel, from 20 Hz (bottom) to 8 kHz; a strong color is loud for its band. ",
+      "Frequency: ", front_end.filterbanks(),
+      " bands in mel, from 20 Hz (bottom) to 8 kHz; a strong color is loud for its band. ",
       "Probability, from 0 to 1: gray for CTC's blank; a peak for each answered phone, at one position (",
       example.stride * 10, " ms). CTC leaves open at which one, so a peak may be early or late. Wrong phones are red.");
   page.figures(pictures, 1);

@@ -20,14 +20,15 @@ SpeechTask::SpeechTask(const Settings& settings, const DeviceAndDType& compute, 
       dev_(sentences_of(corpus, "dev", front_end_, settings)),
       epochs_(train_, settings),
       generator_(uint64_t(settings.compute.seed)),
-      model_(settings, front_end_.classes(), generator_) {
+      model_(settings, front_end_.filterbanks(), front_end_.classes(), generator_) {
   for (const auto& [part, sentences] : {std::pair("train", &train_), std::pair("dev", &dev_)})
     check<DataError>(std::any_of(sentences->begin(), sentences->end(), [](auto& each) { return !each.labels.empty(); }),
                      corpus.where, ": no sentence of ", part, " has phones; training needs some in train and in dev");
   if (!from.empty()) {
     RunFolder::config("--init-from", from);  // or there is no run
-    check<DataError>(read_front_end(from).phones == front_end_.phones, "--init-from ", from,
-                     ": its phones are not those of ", settings.data);
+    const FrontEnd other = read_front_end(from);
+    check<DataError>(other.phones == front_end_.phones && other.filterbanks() == front_end_.filterbanks(),
+                     "--init-from ", from, ": its phones and filterbanks are not those of ", settings.data);
     initialize(model_, from);
   }
   model_.place(compute.device, compute.activations);
@@ -85,7 +86,7 @@ void SavedRun::read() {
   const FoundCheckpoint checkpoint = find(fields);
   front_end = read_front_end(folder);
   Generator generator(uint64_t(settings.compute.seed));
-  model = std::make_unique<Model>(settings, front_end.classes(), generator);
+  model = std::make_unique<Model>(settings, front_end.filterbanks(), front_end.classes(), generator);
   restore(checkpoint, *model, nullptr);
   settings.compute.device = device;
   settings.compute.threads = threads;

@@ -17,7 +17,7 @@ namespace cairn::speech {
 class SpeechTask : public RunTask {
  public:
   // Starts from the weights of the run in `from`, if it is not empty. Errors: as sentences_of() for the parts train and
-  // dev, and as initialize(); DataError: the phones of that run differ from those of the data.
+  // dev, and as initialize(); DataError: that run has other phones or another number of filterbanks than the data.
   SpeechTask(const Settings& settings, const DeviceAndDType& compute, const Corpus& corpus,
              const std::string& from = "");
 

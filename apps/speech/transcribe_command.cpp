@@ -53,7 +53,7 @@ struct TranscribeCommand : Command {
 
  private:
   std::vector<Spike> spikes_of(const std::string& file) const {
-    const Recording recording = read_recording(file);
+    const Recording recording = read_recording(file, run_.front_end.filterbanks());
     if (recording.channels > 1) note(concat(file, ": ", recording.channels, " channels, which are averaged"), quiet);
     const Tensor features = run_.front_end.normalized(recording.features);
     // In positions.

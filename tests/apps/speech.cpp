@@ -21,6 +21,7 @@ using namespace cairn;
 using namespace cairn::speech;
 using Catch::Matchers::ContainsSubstring;
 
+constexpr int64_t bins = default_filterbanks;
 const std::string golden = CAIRN_SOURCE_DIR "/tests/golden/speech/";
 using Labels = std::vector<int32_t>;
 
@@ -39,12 +40,17 @@ Settings settings_with(int64_t stride, int64_t splice) {
 }
 
 TEST_CASE("log-mel features are those of kaldi-native-fbank") {
-  const Tensor expected = read_safetensors(golden + "tone.safetensors").at("features");
-  const Tensor got = read_recording(golden + "tone.wav").features;
-  REQUIRE(got.shape() == expected.shape());
-  for (int64_t i = 0; i < got.elements(); ++i)
-    // The values are 5 to 20. Both sum squares in float32, in different orders.
-    CHECK(got.data<float>()[i] == Approx(expected.data<float>()[i]).margin(1e-3));
+  for (const int64_t filterbanks : {40, 80}) {
+    const Tensor expected = read_safetensors(golden + "tone.safetensors").at(concat("features", filterbanks));
+    const Tensor got = read_recording(golden + "tone.wav", filterbanks).features;
+    REQUIRE(got.shape() == expected.shape());
+    for (int64_t i = 0; i < got.elements(); ++i)
+      // The values are 5 to 20. Both sum squares in float32, in different orders.
+      CHECK(got.data<float>()[i] == Approx(expected.data<float>()[i]).margin(1e-3));
+  }
+  // Each filter sees a point of the spectrum; the logarithm of nothing is -16.
+  const Tensor most = read_recording(golden + "tone.wav", most_filterbanks).features;
+  for (const float x : most.to_vector<float>()) CHECK(x > -10);
 }
 
 std::string bytes_of(uint64_t value, size_t count, bool big_endian = false) {
@@ -219,7 +225,7 @@ TEST_CASE("offset heads look at the neighbors of their position when training st
   settings.model.heads = 4;
   settings.model.head_size = 36;
   Generator generator(1);
-  const Model model(settings, 3, generator);
+  const Model model(settings, bins, 3, generator);
   const Batch batch = make_batch({{"", Tensor::zeros({180, bins}), {1}, {}}}, settings);
   const NoGrad no_grad;
   const auto seen = observe({&model.encoder.layers[0]->attention}, [&] { model(batch, 0, {}); });
@@ -236,7 +242,7 @@ TEST_CASE("a model's answer does not depend on the batch that a sentence is in")
   settings.init = Settings::Start::plain;  // heads that look everywhere
   settings.model.layers = 2;
   Generator generator(1);
-  const Model model(settings, 30, generator);  // many classes, so that padding would answer something else
+  const Model model(settings, bins, 30, generator);  // many classes, so that padding would answer something else
   const NoGrad no_grad;
   RandomStream random(1, 0, Purpose::test);
   const Sentence sentence{"", random_normal({30, bins}, random), {1, 2, 1}, {}};
@@ -322,6 +328,8 @@ TEST_CASE("prepared data are written and read again") {
   CHECK_THAT(error_with(3, 1, "dev"), ContainsSubstring("data: the part dev has no sentences"));
   model.phones = {"a"};
   CHECK_THAT(error_with(3, 1, "train"), ContainsSubstring(R"(data: "of 6": the model does not know the phone "k")"));
+  model.mean.resize(80);
+  CHECK_THAT(error_with(3, 1, "train"), ContainsSubstring("data: has 40 filterbanks, the model takes 80"));
 }
 
 TEST_CASE("prepared data that are damaged") {
@@ -346,7 +354,8 @@ TEST_CASE("prepared data that are damaged") {
     data_error([&] { read_corpus(read_safetensors(folder / "data")); });
   };
   about("front_end", "{}");
-  about("front_end", R"({"phones": [], "mean": [1], "deviation": [1]})");
+  for (const char* mean : {"[1]", "[]", "[1, 2]"})
+    about("front_end", concat(R"({"phones": [], "mean": )", mean, R"(, "deviation": [1]})"));
   about("parts", R"({"train": ["ru_0009"], "dev": [], "test": []})");
   about("parts", "[");
   about("parts", "{}");

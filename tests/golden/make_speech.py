@@ -8,7 +8,7 @@ program flac.
 
 tone.wav          0.2 s of a rising tone, with noise and an offset
 piped.flac        the same as FLAC, without the number of samples, as programs write it into a pipe
-tone.safetensors  its log-mel features, as kaldi-native-fbank computes them
+tone.safetensors  its log-mel features with 40 and 80 filterbanks, as kaldi-native-fbank computes them
 short.data        the beginnings of three sentences of DATA, as prepared data: 1.5 s each. Training has all three, dev the
                   second and the third, test the third. (The corpus is festvox-ru, Copyright 2005 Nickolay V. Shmyrev,
                   all rights reserved, BSD-like license: its file copyright in Debian.)
@@ -26,7 +26,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 here = pathlib.Path(__file__).parent / "speech"
-RATE, BINS, SENTENCES, FRAMES = 16000, 40, ["ru_0001", "ru_0002", "ru_0004"], 150
+RATE, SENTENCES, FRAMES = 16000, ["ru_0001", "ru_0002", "ru_0004"], 150
 
 
 def tone():
@@ -35,13 +35,13 @@ def tone():
     return (x + numpy.random.default_rng(1).normal(0, 40, x.shape)).round().astype("<i2")
 
 
-def features(samples):
+def features(samples, filterbanks):
     options = kaldi_native_fbank.FbankOptions()
     options.frame_opts.samp_freq = RATE
     options.frame_opts.dither = 0
     options.frame_opts.window_type = "hamming"
     options.frame_opts.preemph_coeff = 0.97
-    options.mel_opts.num_bins = BINS
+    options.mel_opts.num_bins = filterbanks
     options.use_energy = False
     fbank = kaldi_native_fbank.OnlineFbank(options)
     fbank.accept_waveform(RATE, samples.astype(float).tolist())
@@ -72,7 +72,7 @@ def main():
     command = ["flac", "--silent", "--no-padding", "--blocksize=1152", "--stdout", str(here / "tone.wav")]
     flac = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
     (here / "piped.flac").write_bytes(flac[:21] + bytes([flac[21] & 0xf0]) + bytes(20) + flac[42:])
-    save_file({"features": features(samples)}, here / "tone.safetensors")
+    save_file({f"features{n}": features(samples, n) for n in (40, 80)}, here / "tone.safetensors")
     tensors, metadata = beginnings(sys.argv[1])
     save_file(tensors, here / "short.data", metadata)
 
