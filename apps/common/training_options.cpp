@@ -42,6 +42,7 @@ void TrainingOptions::fields(SettingFields& f) {
   f("clip", clip, {0, 1e6}, "limit the norm of the gradient of all parameters to this; 0: no limit");
   f("weight-decay", weight_decay, {0, 1}, "each step first multiplies the weights by 1 - learning rate * this");
   f("evaluate-every", evaluate_every, {1, max_steps}, "steps between evaluations");
+  f("patience", patience, {0, max_steps}, "stop after so many evaluations in a row without a better score; 0: never");
   f("checkpoint-every", checkpoint_every, {0, max_steps}, "steps between checkpoints, with --out; 0: only at the end",
     Keep::may_change);
   f("check-finite", check_finite,

@@ -29,7 +29,7 @@ struct TrainingOptions {
   bool keep_best = false;          // saves the model with the best score in best/
   int64_t patience = 0;            // training ends after so many evaluations without a better score; 0: never
 
-  // Declares all but keep_best, patience and average_every.
+  // Declares all but keep_best and average_every.
   void fields(SettingFields& f);
   // Call it before the model is made. Errors: UsageError: options contradict each other; DeviceError: the model does
   // not fit in memory.

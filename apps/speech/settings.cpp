@@ -37,8 +37,6 @@ void Settings::fields(SettingFields& f) {
     "fine-tune: start from the best weights of the run in this folder; sizes and phones must agree");
   model_fields(f, model);
   training.fields(f);
-  f("patience", training.patience, {0, max_steps},
-    "stop after so many evaluations without a lower error on dev; 0: never");
   f("quick", quick, "a small model that learns in a few minutes; changes these defaults");
   f.quick({{"layers", 4},
            {"heads", 4},
