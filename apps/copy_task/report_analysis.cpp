@@ -43,6 +43,8 @@ void ClusterPairs::add(const int32_t* labels, const int32_t* input, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     for (int64_t j = i + 1; j < n && labels[i] >= 0; ++j) {
       if (labels[j] < 0) continue;
+      ++any.all;
+      any.together += labels[i] == labels[j];
       const bool is_near = j - i <= reach, same_token = input[i] == input[j], same_place = j - i == n / 2;
       if (int(is_near) + int(same_token) + int(same_place) > 1) continue;
       PairCount& count = is_near ? near : same_token ? token : same_place ? place : none;

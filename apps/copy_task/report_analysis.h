@@ -35,6 +35,7 @@ struct PairCount {
 // have in common. Pairs with two of the properties are not counted, because they do not tell which one matters.
 struct ClusterPairs {
   static constexpr int64_t reach = 4;
+  PairCount any;  // all pairs: how often two positions share a cluster by chance
   PairCount none;
   PairCount near;   // at most `reach` positions apart
   PairCount token;  // the same input token

@@ -123,6 +123,23 @@ void write_attention(Report& page, const std::string& attention, const Example& 
                        reading);
 }
 
+// What a row of the table says. near and token: how many times as often as any pair such pairs share a cluster. apart:
+// the share of a cluster's pairs that the next layer takes apart, and by chance.
+std::string answer(double near, double token, double apart, double chance) {
+  constexpr double clear = 1.5;
+  if (std::isnan(near) || std::isnan(token)) return "no answer.";
+  const char* const by = near < clear && token < clear ? "neither proximity nor content"
+                         : near > clear * token        ? "proximity"
+                         : token > clear * near        ? "content"
+                                                       : "proximity and content alike";
+  std::string text = concat(by, ": near positions share a cluster ", number(near),
+                            " times as often as any pair, the same tokens ", number(token), " times.");
+  if (!std::isnan(apart))
+    text += concat(" The next layer takes ", percent(apart), " of the pairs apart, where chance would take ",
+                   percent(chance), apart > 0.5 ? ": the clusters split again." : ": the clusters mostly stay.");
+  return text;
+}
+
 void write_clusters(Report& page, const Settings& settings, Model& model, const Example& example) {
   if (example.layers.empty() || !example.layers[0].choices.labels.defined()) return;
   page.section("What do the positions of a cluster share: proximity or content?");
@@ -132,18 +149,28 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
       "the table shows the percentage that are in the same cluster. Counted for each head over ",
       sequences,
       " fresh sequences; the median over the heads is shown. A property matters if its share is far above that of "
-      "pairs with nothing in common. Near: at most ",
+      "any pair, which is chance. Near: at most ",
       ClusterPairs::reach,
       " positions apart. Same token: the same input token, or both masked. Same place: position i of both copies. "
-      "Pairs with two of these properties are left out. Last column: how many of the pairs that share a cluster in "
-      "this layer no longer share one in the next."));
+      "Pairs with two of these properties are counted only as any pair. Apart in the next layer: how many of the pairs "
+      "that share a cluster in this layer no longer share one in the next; by chance: how many of all pairs do not."));
+  const auto layers = count_pairs(model, settings.length, sequences, uint64_t(settings.compute.seed));
   Report::Rows rows;
-  for (const auto& heads : count_pairs(model, settings.length, sequences, uint64_t(settings.compute.seed)))
-    rows.push_back(
-        {concat("Layer ", rows.size() + 1), percent(median_share(heads, &ClusterPairs::none)),
-         percent(median_share(heads, &ClusterPairs::near)), percent(median_share(heads, &ClusterPairs::token)),
-         percent(median_share(heads, &ClusterPairs::place)), percent(1 - median_share(heads, &ClusterPairs::next))});
-  page.table({"", "nothing in common", "near", "same token", "same place", "apart in the next layer"}, rows);
+  std::string answers;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const auto share = [&](PairCount ClusterPairs::*kind) { return median_share(layers[i], kind); };
+    const double any = share(&ClusterPairs::any), apart = 1 - share(&ClusterPairs::next);
+    const double chance = i + 1 < layers.size() ? 1 - median_share(layers[i + 1], &ClusterPairs::any) : NAN;
+    rows.push_back({concat("Layer ", i + 1), percent(any), percent(share(&ClusterPairs::near)),
+                    percent(share(&ClusterPairs::token)), percent(share(&ClusterPairs::place)),
+                    percent(share(&ClusterPairs::none)), percent(apart), percent(chance)});
+    answers += concat("Layer ", i + 1, ": ",
+                      answer(share(&ClusterPairs::near) / any, share(&ClusterPairs::token) / any, apart, chance), " ");
+  }
+  page.table({"", "any pair (chance)", "near", "same token", "same place", "nothing in common",
+              "apart in the next layer", "by chance"},
+             rows);
+  page.text(answers);
 
   page.text(
       "Below, each cell is a position of the example with its input token, in the heads of the maps above. Positions "

@@ -54,18 +54,20 @@ TEST_CASE("pairs of positions are counted by the one property that they share", 
     ClusterPairs& pairs = heads.emplace_back();
     pairs.add(labels.data(), input.data(), 16);
     const bool has_clusters = labels[0] >= 0;
+    CHECK(pairs.any.all == (has_clusters ? 120 : 0));
     CHECK(pairs.none.all == (has_clusters ? 57 : 0));
     CHECK(pairs.near.all == (has_clusters ? 54 : 0));
     CHECK(pairs.token.all == (has_clusters ? 1 : 0));
     CHECK(pairs.place.all == (has_clusters ? 2 : 0));
-    return std::vector{pairs.none.together, pairs.near.together, pairs.token.together, pairs.place.together};
+    return std::vector{pairs.any.together, pairs.none.together, pairs.near.together, pairs.token.together,
+                       pairs.place.together};
   };
   using Counts = std::vector<int64_t>;
-  CHECK(together(std::vector<int32_t>(16, -1)) == Counts{0, 0, 0, 0});  // no position is in a cluster
-  CHECK(together(std::vector<int32_t>(16, 0)) == Counts{57, 54, 1, 2});
-  CHECK(together(input) == Counts{0, 0, 1, 0});
-  CHECK(together({0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7}) == Counts{0, 0, 0, 2});
-  CHECK(together({0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3})[1] == 24);
+  CHECK(together(std::vector<int32_t>(16, -1)) == Counts{0, 0, 0, 0, 0});  // no position is in a cluster
+  CHECK(together(std::vector<int32_t>(16, 0)) == Counts{120, 57, 54, 1, 2});
+  CHECK(together(input) == Counts{7, 0, 0, 1, 0});
+  CHECK(together({0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7}) == Counts{8, 0, 0, 0, 2});
+  CHECK(together({0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3})[2] == 24);
 
   CHECK(median_share(heads, &ClusterPairs::near) == Approx(12.0 / 54));  // the median of 1, 0, 0 and 24 / 54
   heads.pop_back();
@@ -102,7 +104,8 @@ TEST_CASE("reports are well-formed", "[copy-task]") {
       for (const char* bad : {" nan", "nan ", "\"nan", "Mnan", "Lnan", ">nan"}) CHECK(!says(html, bad));
       const bool clustered = says(attention, "clustered");
       CHECK(says(html, "What do the positions of a cluster share") == clustered);
-      CHECK(says(html, "apart in the next layer") == clustered);
+      for (const char* text : {"apart in the next layer", "any pair (chance)", "Layer 1: "})
+        CHECK(says(html, text) == clustered);
     }
 }
 
