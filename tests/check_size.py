@@ -14,8 +14,8 @@ import subprocess
 import sys
 
 # The numbers last reached. Lower them as work goes on. Raise one only with a reason in the commit.
-# 1600 words: what a GPU showed. 400 lines: faster kernels for it, and block clusters in the emulator.
-NUMBERS = {"lines outside tests": 23316 + 400, "lines in tests": 15568, "words of pages": 14893 + 1600}
+# 1600 words: what a GPU showed; 600: the reviewers' questions (nn/attention/REVIEWS.md). 400 lines: faster kernels for it, and block clusters in the emulator.
+NUMBERS = {"lines outside tests": 23316 + 400, "lines in tests": 15568, "words of pages": 14893 + 1600 + 600}
 LIMITS = {what: number * 102 // 100 for what, number in NUMBERS.items()}
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
