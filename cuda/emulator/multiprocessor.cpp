@@ -61,11 +61,11 @@ Multiprocessor& Multiprocessor::current() {
 void Multiprocessor::prepare(const Grid& grid, uint3 block) {
   const dim3 shape = grid.threads;
   const unsigned in_block = shape.x * shape.y * shape.z, n = in_block * grid.block_cluster;
+  grid_ = &grid;
   dynamic_shared_used_ = false;
   static_shared_filled = false;
   if (thread_sanitizer && grid.block_cluster == 1)
     fill_static_shared();  // filled by one of the CUDA threads, it would look like a race
-  grid_ = &grid;
   random_ = (grid.options.seed * 0x9E3779B97F4A7C15u + block.x * 0xD2511F53u + block.y * 0xCD9E8D57u + block.z) | 1;
 
   threads_.assign(n, {});
