@@ -189,32 +189,41 @@ __device__ void each_chunk(int64_t cols, F f) {
   for (int64_t c = row_lane<lanes>(); c < ceil_div(cols, chunk_size); c += lanes) f(c);
 }
 
+// Where a warp takes a row, a lane has so many chunks at most.
+inline constexpr int max_lane_chunks = int(short_row) / (32 * chunk_size);
+
+// The same for a thread that keeps something for each of its chunks, of which it has at most `kept`. Calls f(c, i) for
+// the i-th one. If kept is 0, it keeps nothing, and i is 0.
+template <int lanes, int kept, class F>
+__device__ void each_chunk(int64_t cols, F f) {
+  if constexpr (kept == 0) each_chunk<lanes>(cols, [&](int64_t c) { f(c, 0); });
+#pragma unroll
+  for (int i = 0; i < kept; ++i)
+    if (const int64_t c = row_lane<lanes>() + lanes * i; c * chunk_size < cols) f(c, i);
+}
+
 // This thread's chunks of a row, for kernels that go over it several times. They stay in registers if a warp has the
 // row, so that all loads are in flight at once, and the row is read once. A longer row is read each time.
-template <class T, int lanes, bool packs>
+template <class T, int lanes, bool packs, int kept = lanes == 32 ? max_lane_chunks : 0>
 class RowChunks {
  public:
   __device__ RowChunks(const T* row, int64_t cols, float missing = 0) : row_(row), cols_(cols), missing_(missing) {
-#pragma unroll
-    for (int i = 0; i < kept; ++i)
-      if (const int64_t c = row_lane<lanes>() + lanes * i; c * chunk_size < cols)
-        kept_[i] = load_chunk<packs>(row, cols, c, missing);
+    if constexpr (kept > 0) each_chunk<lanes, kept>(cols, [&](int64_t c, int i) { load(c, i); });
+  }
+  // Chunk c of the row, the i-th of this thread.
+  __device__ Chunk& at(int64_t c, int i) {
+    if constexpr (kept == 0) load(c, i);
+    return kept_[i];
   }
   // Calls f(chunk, c).
   template <class F>
   __device__ void each(F f) {
-    if constexpr (kept == 0)
-      each_chunk<lanes>(cols_, [&](int64_t c) {
-        Chunk chunk = load_chunk<packs>(row_, cols_, c, missing_);
-        f(chunk, c);
-      });
-#pragma unroll
-    for (int i = 0; i < kept; ++i)
-      if (const int64_t c = row_lane<lanes>() + lanes * i; c * chunk_size < cols_) f(kept_[i], c);
+    each_chunk<lanes, kept>(cols_, [&](int64_t c, int i) { f(at(c, i), c); });
   }
 
  private:
-  static constexpr int kept = lanes == 32 ? short_row / (32 * chunk_size) : 0;
+  __device__ void load(int64_t c, int i) { kept_[i] = load_chunk<packs>(row_, cols_, c, missing_); }
+
   const T* row_;
   int64_t cols_;
   float missing_;

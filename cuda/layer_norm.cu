@@ -6,13 +6,13 @@
 // x, y, dy, dx [rows, cols], weight, bias and their gradients [cols] in float32 or bfloat16; mean, rstd [rows] and all
 // arithmetic in float32. The variance is computed from differences from the mean, in a second pass over the row.
 //
-// Launch. y and dx: a warp takes a row of up to 1024 elements, four rows a block. A block of 256 threads takes a longer
-// row. They go over it three times for y, twice for dx; a warp keeps the row of x for y in registers. Elements move 16
-// bytes at a time, or one by one where rows do not start at multiples of 16 bytes; the order of sums is the same. The
-// warp keeps its sums for dweight and dbias in registers: 32 columns a lane. The sums of all warps, up to 2048, are
-// then added (reduce.cuh). Where a block takes a row, dweight and dbias are sums of columns of their own. Traffic of n
-// = rows * cols elements of e bytes: forward 2 e n and backward 3 e n, the floor; 6 e n for longer rows. Later readings
-// of a row do not count: they come from the L1 cache, where a warp's row has at most 4 KB an operand, or from the L2
+// Launch. y and dx: a warp takes a row of up to 1024 elements, four rows a block, and keeps it in registers. A block of
+// 256 threads takes a longer row, which it reads three times for y, twice for dx. Elements move 16 bytes at a time, or
+// one by one where rows do not start at multiples of 16 bytes; the order of sums is the same. For dx the warp also
+// keeps the weights in registers, and its sums for dweight and dbias: of 16 columns a lane if a row has at most 512
+// elements, else of 32. The sums of all warps, up to 2048, are then added (reduce.cuh). Where a block takes a row,
+// dweight and dbias are sums of columns of their own. Traffic of n = rows * cols elements of e bytes: forward 2 e n and
+// backward 3 e n, the floor; 6 e n for longer rows. Later readings of a long row do not count: they come from the L2
 // cache. Bound by memory.
 #include "core/kernels/layer_norm.h"
 
@@ -56,66 +56,50 @@ __global__ void __launch_bounds__(row_threads<lanes>)
   });
 }
 
-// dx needs these of a chunk. Beyond the end of a row, dy and weight are 0.
-struct Terms {
-  Chunk dy, weight, z;
-};
-template <bool packs, class T>
-__device__ Terms load_terms(const T* x, const T* dy, const T* weight, int64_t cols, int64_t c, float mean, float rstd) {
-  Terms result{load_chunk<packs>(dy, cols, c), load_chunk<packs>(weight, cols, c), load_chunk<packs>(x, cols, c)};
-  for (float& value : result.z.element) value = (value - mean) * rstd;
-  return result;
-}
-
-// With one warp a row also the sums for dweight and dbias of each warp: sums [2, warps, cols].
-template <class T, int lanes, bool packs>
+// With one warp a row also the sums for dweight and dbias of each warp: sums [2, warps, cols]. A lane has at most
+// `kept` chunks; 0 where a block takes a row.
+template <class T, int lanes, bool packs, int kept>
 __global__ void __launch_bounds__(row_threads<lanes>)
     gradient(Rows size, const T* x, const T* weight, const float* mean, const float* rstd, const T* dy, T* dx,
              float* sums) {
-  constexpr int lane_chunks = lanes == 32 ? short_row / (32 * chunk_size) : 0;
-  Chunk dweight[lane_chunks + 1] = {}, dbias[lane_chunks + 1] = {};
+  Chunk dweight[kept + 1] = {}, dbias[kept + 1] = {};
   const int64_t cols = size.cols;
+  RowChunks<T, lanes, packs, kept> weights(weight, cols);
   each_row<lanes>(size.rows, [&](int64_t row) {
-    const int64_t start = row * cols;
+    RowChunks<T, lanes, packs, kept> own_x(x + row * cols, cols), own_dy(dy + row * cols, cols);
     const float m = mean[row], s = rstd[row];
-    const auto terms = [&](int64_t c) { return load_terms<packs>(x + start, dy + start, weight, cols, c, m, s); };
     float sum_h = 0, sum_hz = 0;
-    each_chunk<lanes>(cols, [&](int64_t c) {
-      const auto [g, w, z] = terms(c);
+    each_chunk<lanes, kept>(cols, [&](int64_t c, int i) {
+      const Chunk &x_now = own_x.at(c, i), &g = own_dy.at(c, i), &w = weights.at(c, i);
 #pragma unroll
       for (int k = 0; k < chunk_size; ++k) {
+        const float z = (x_now.element[k] - m) * s;
         sum_h = fmaf(g.element[k], w.element[k], sum_h);
-        sum_hz = fmaf(g.element[k] * w.element[k], z.element[k], sum_hz);
+        sum_hz = fmaf(g.element[k] * w.element[k], z, sum_hz);
       }
     });
     const float mean_h = row_reduce<lanes>(sum_h, 0.0f, Sum{}) / float(cols);
     const float mean_hz = row_reduce<lanes>(sum_hz, 0.0f, Sum{}) / float(cols);
-    const auto finish = [&](int64_t c, Chunk& dw, Chunk& db) {
-      auto [g, w, z] = terms(c);
+    each_chunk<lanes, kept>(cols, [&](int64_t c, int i) {
+      const Chunk &x_now = own_x.at(c, i), &w = weights.at(c, i);
+      Chunk g = own_dy.at(c, i);
 #pragma unroll
       for (int k = 0; k < chunk_size; ++k) {
-        dw.element[k] = fmaf(g.element[k], z.element[k], dw.element[k]);
-        db.element[k] += g.element[k];
-        g.element[k] = s * fmaf(-z.element[k], mean_hz, fmaf(g.element[k], w.element[k], -mean_h));
+        const float z = (x_now.element[k] - m) * s;
+        dweight[i].element[k] = fmaf(g.element[k], z, dweight[i].element[k]);
+        dbias[i].element[k] += g.element[k];
+        g.element[k] = s * fmaf(-z, mean_hz, fmaf(g.element[k], w.element[k], -mean_h));
       }
-      store_chunk<packs>(g, dx + start, cols, c);
-    };
-    if constexpr (lanes > 32) {
-      each_chunk<lanes>(cols, [&](int64_t c) { finish(c, dweight[0], dbias[0]); });
-    } else {
-#pragma unroll
-      for (int i = 0; i < lane_chunks; ++i)
-        if (const int64_t c = row_lane<32>() + 32 * i; c * chunk_size < cols) finish(c, dweight[i], dbias[i]);
-    }
+      store_chunk<packs>(g, dx + row * cols, cols, c);
+    });
   });
   const int64_t warps = int64_t(gridDim.x) * rows_per_block,
                 warp = int64_t(blockIdx.x) * rows_per_block + threadIdx.x / 32;
-#pragma unroll
-  for (int i = 0; i < lane_chunks; ++i)
-    if (const int64_t c = row_lane<32>() + 32 * i; c * chunk_size < cols) {
+  if constexpr (kept > 0)
+    each_chunk<lanes, kept>(cols, [&](int64_t c, int i) {
       store_chunk<packs>(dweight[i], sums + warp * cols, cols, c);
       store_chunk<packs>(dbias[i], sums + (warps + warp) * cols, cols, c);
-    }
+    });
 }
 
 // dy z of a row. The sum over rows is dweight.
@@ -126,10 +110,10 @@ struct WeightGradient {
   int64_t cols;
 
   __device__ Chunk operator()(int64_t, int64_t row, int64_t c) const {
-    const auto [g, w, z] = load_terms<packs>(x + row * cols, dy + row * cols, dy, cols, c, mean[row], rstd[row]);
-    Chunk result;
+    Chunk result = load_chunk<packs>(dy + row * cols, cols, c);
+    const Chunk x_now = load_chunk<packs>(x + row * cols, cols, c);
 #pragma unroll
-    for (int k = 0; k < chunk_size; ++k) result.element[k] = g.element[k] * z.element[k];
+    for (int k = 0; k < chunk_size; ++k) result.element[k] *= (x_now.element[k] - mean[row]) * rstd[row];
     return result;
   }
 };
@@ -158,12 +142,14 @@ void layer_norm_backward(Stream stream, Rows size, const T* x, const T* weight, 
       const int64_t warps = int64_t{shape.grid.x} * rows_per_block;
       Workspace workspace(Device::cuda);
       float* const sums = workspace.take<float>(2 * warps * size.cols);
-      launch(gradient<T, lanes, packs>, shape, size, x, weight, mean, rstd, dy, dx, sums);
+      launch(size.cols <= short_row / 2 ? gradient<T, 32, packs, max_lane_chunks / 2>
+                                        : gradient<T, 32, packs, max_lane_chunks>,
+             shape, size, x, weight, mean, rstd, dy, dx, sums);
       sum_columns(stream, {1, warps, size.cols}, sums, dweight);
       sum_columns(stream, {1, warps, size.cols}, sums + warps * size.cols, dbias);
     } else {
       if (size.rows > 0)
-        launch(gradient<T, lanes, packs>, shape, size, x, weight, mean, rstd, dy, dx, static_cast<float*>(nullptr));
+        launch(gradient<T, lanes, packs, 0>, shape, size, x, weight, mean, rstd, dy, dx, static_cast<float*>(nullptr));
       const Reduction over_all_rows{1, size.rows, size.cols};
       sum_columns_of(stream, over_all_rows, WeightGradient<T, packs>{x, dy, mean, rstd, size.cols}, dweight);
       sum_columns(stream, over_all_rows, dy, dbias);
