@@ -56,10 +56,6 @@ void warp_collective(const char* name, unsigned mask, const void* value, const R
 // Ends the kernel with a KernelError: lane `reader` reads one that does not take part.
 [[noreturn]] void refuse_to_read(int lane, int reader);
 
-// Writes before a fence are visible after a later fence of any thread. Tells the thread sanitizer, which does not know
-// fences.
-void fence();
-
 // Ends the kernel with a KernelError that says `what` about the calling thread.
 [[noreturn]] void refuse(const std::string& what, SourceLine where);
 
@@ -153,7 +149,6 @@ inline int __all_sync(unsigned mask, int predicate, CAIRN_HERE) { return __ballo
 #undef CAIRN_HERE
 
 // ---- memory. It is coherent: the memory model of a GPU is not emulated.
-inline void __threadfence() { cairn::host_cuda::fence(); }
 template <class T>
 T __ldg(const T* address) {
   return *address;
@@ -166,10 +161,6 @@ T atomicAdd(T* address, std::type_identity_t<T> value) {
 template <class T>
 T atomicOr(T* address, std::type_identity_t<T> value) {
   return std::atomic_ref<T>(*address).fetch_or(value, std::memory_order_relaxed);
-}
-template <class T>
-T atomicExch(T* address, std::type_identity_t<T> value) {
-  return std::atomic_ref<T>(*address).exchange(value, std::memory_order_relaxed);
 }
 template <class T>
 T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> value) {

@@ -1,6 +1,5 @@
 #include "cuda/emulator/multiprocessor.h"
 
-#include <atomic>
 #include <bit>
 #include <charconv>
 #include <cstring>
@@ -363,13 +362,6 @@ void* in_block(int rank, const void* mine, SourceLine where) {
 }
 
 void* dynamic_shared_memory() { return Multiprocessor::current().dynamic_shared_memory(); }
-
-void fence() {
-  static char sync_address;  // shared by all threads of all blocks
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  release(&sync_address);
-  acquire(&sync_address);
-}
 
 void refuse(const std::string& what, SourceLine where) { Multiprocessor::current().refuse(what, where); }
 

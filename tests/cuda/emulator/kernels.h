@@ -7,20 +7,6 @@
 
 namespace cairn::test {
 
-// Every thread writes a number. The last block to arrive adds them all up; `fences` make them visible to it.
-inline __global__ void add_up_in_last_block(bool fences, int* numbers, unsigned* arrived, int* sum) {
-  numbers[blockIdx.x * blockDim.x + threadIdx.x] = int(threadIdx.x);
-  __syncthreads();
-  bool last = false;
-  if (threadIdx.x == 0) {
-    if (fences) __threadfence();
-    last = atomicAdd(arrived, 1u) + 1 == gridDim.x;
-    if (fences) __threadfence();
-  }
-  if (!__syncthreads_or(last) || threadIdx.x != 0) return;
-  for (unsigned i = 0; i < gridDim.x * blockDim.x; ++i) *sum += numbers[i];
-}
-
 // Every block writes its number to each block of its block cluster. Then it adds up what it got, before or after it has
 // waited for the others.
 template <int blocks>

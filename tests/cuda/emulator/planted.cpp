@@ -90,12 +90,6 @@ TEST_CASE("planted: a race between blocks", "[.planted]") {
 TEST_CASE("planted: a race in a block cluster", "[.planted]") {
   each_sum_of_block_cluster(false, [](int, int) {});
 }
-TEST_CASE("planted: a last block without fences", "[.planted]") {
-  host_cuda::configure({2, host_cuda::Order::forward, 1});
-  OnDevice<int> numbers(1000 * 64), sum(std::vector<int>(1));
-  OnDevice<unsigned> arrived(std::vector<unsigned>(1));
-  launch(add_up_in_last_block, {1000, 64}, false, numbers.data(), arrived.data(), sum.data());
-}
 
 #endif
 #endif
