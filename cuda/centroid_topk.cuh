@@ -25,7 +25,7 @@ struct CentroidRow {
 struct alignas(16) CentroidState {
   float lse2, delta, dmass, unused = 0;  // written, because 16 bytes are copied
 
-  // dA of a key; dm for a top key.
+  // [grad. 9] dA of a key; dm for a top key
   __device__ float weight_gradient(float g, bool in_top) const { return in_top ? dmass : g; }
 };
 
