@@ -313,7 +313,7 @@ __device__ int collect_large(const CentroidScan& scan, const CentroidRow& own, i
   const float threshold = scan.threshold[own.slot];
   const float* const from = scan.scores + own.slot * scan.candidates();
   const int32_t* const chosen = scan.chosen + own.slot * scan.max_chosen;
-  constexpr int batch = 4;  // loads in flight
+  constexpr int batch = 4;  // loads in flight; scores from `end` on are unwritten, and not used
   int count = 0;
 #pragma unroll 1
   for (int base = 0; base < n; base += 32 * batch) {
