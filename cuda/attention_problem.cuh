@@ -58,12 +58,12 @@ __device__ float product_of_rows(const AttentionSize& size, int64_t row, const H
 
 // Computes the QueryState of each query from its output. A warp takes a query.
 template <class T>
-__global__ void __launch_bounds__(row_threads<32>)
+__global__ void __launch_bounds__(threads_a_block<32>)
     output_states(AttentionSize size, HeadView<const T> out, HeadView<const T> dout, const float* logsumexp,
                   QueryState* states) {
   each_row<32>(size.B * size.H * size.N, [&](int64_t row) {
     const float delta = product_of_rows(size, row, out, dout, size.M);
-    if (row_lane<32>() == 0) states[row] = {finite_shift(logsumexp[row]) * log2_e, delta};
+    if (row_thread<32>() == 0) states[row] = {finite_shift(logsumexp[row]) * log2_e, delta};
   });
 }
 

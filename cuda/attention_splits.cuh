@@ -19,20 +19,20 @@ struct Splits {
 // out = `scale` times the sum of the splits, in their order. If they have a softmax of their own, the result is that of
 // the whole row, with its logsumexp. A warp takes a query.
 template <class T>
-__global__ void __launch_bounds__(row_threads<32>, 8)
+__global__ void __launch_bounds__(threads_a_block<32>, 8)
     add_splits(AttentionSize size, Splits splits, int64_t columns, float scale, HeadView<T> out, float* logsumexp) {
   const int64_t rows = size.B * size.H * size.N;
   each_row<32>(rows, [&](int64_t row) {
     RowSoftmax softmax{0, 1};
     if (splits.softmax) {
       softmax = join_softmax(splits.count, [&](int split) { return splits.softmax[split * rows + row]; });
-      if (row_lane<32>() == 0) logsumexp[row] = softmax.logsumexp();
+      if (row_thread<32>() == 0) logsumexp[row] = softmax.logsumexp();
     }
     const float factor = softmax.sum == 0 ? 0.0f : scale / softmax.sum;
     // Keys are split only where rows are few, so 32 bits suffice. They divide faster.
     const auto N = uint32_t(size.N), H = uint32_t(size.H), batch_head = uint32_t(row) / N;
     T* const to = out.at(batch_head / H, uint32_t(row) % N, batch_head % H);
-    for (int64_t c = row_lane<32>(); c < columns; c += 32) {
+    for (int64_t c = row_thread<32>(); c < columns; c += 32) {
       float sum = 0;
 #pragma unroll 8
       for (int s = 0; s < splits.count; ++s) {

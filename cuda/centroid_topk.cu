@@ -43,7 +43,7 @@ namespace {
 
 // scores [slots, S]: times log2 e, minus infinity where masked.
 template <class T>
-__global__ void __launch_bounds__(row_threads<32>)
+__global__ void __launch_bounds__(threads_a_block<32>)
     choose_keys(AttentionProblem<T> p, int k, int64_t first_tile, float* scores, bool choose, int32_t* topk,
                 float* logsumexp, T* mass, uint32_t* bits) {
   const CentroidRow own(p.size.N, first_tile);
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(row_threads<32>)
 // ---------------------------------------------------------------------------------------------------------- backward
 
 template <class T>
-__global__ void __launch_bounds__(row_threads<32>)
+__global__ void __launch_bounds__(threads_a_block<32>)
     query_states(AttentionSize size, int k, const int32_t* topk, const float* logsumexp, const T* mass,
                  HeadView<const T> rest, const T* dmass, HeadView<const T> drest, CentroidState* states,
                  uint32_t* bits) {
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(row_threads<32>)
     const float of_rest = product_of_rows(size, row, rest, drest, size.M), dm = float(dmass[row]);
     // [grad. 9] delta, the sum over keys of A dA: m dm from the top keys, rest . drest from the others
     const float delta = fmaf(float(mass[row]), dm, of_rest);
-    if (row_lane<32>() == 0) states[row] = {finite_shift(logsumexp[row]) * log2_e, delta, dm};
+    if (row_thread<32>() == 0) states[row] = {finite_shift(logsumexp[row]) * log2_e, delta, dm};
     mark_keys(topk + row * k, k, size.S, bits + row * words(size.S));
   });
 }
@@ -126,8 +126,8 @@ void forward_simt(Stream stream, const AttentionProblem<T>& p, int64_t k, bool c
   uint32_t* const bits = workspace.take<uint32_t>(B * H * N * words(S));
   for (int64_t first = 0; first < tiles; first += round) {
     const int64_t now = std::min(round, tiles - first);
-    launch(choose_keys<T>, {now * tile / rows_per_block, row_threads<32>, 0, stream}, p, int(k), first, scores, choose,
-           topk, logsumexp, mass, bits);
+    launch(choose_keys<T>, {now * tile / rows_per_block, threads_a_block<32>, 0, stream}, p, int(k), first, scores,
+           choose, topk, logsumexp, mass, bits);
   }
   if (rest && M > 0) attend_simt(stream, p, TopKeys{bits}, rest, nullptr);
 }

@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(AttentionProblem
 // ---- the groups
 
 template <class T>
-__global__ void __launch_bounds__(row_threads<32>)
+__global__ void __launch_bounds__(threads_a_block<32>)
     choose_groups(AttentionProblem<T> p, CentroidScan scan, float* logsumexp) {
   __shared__ uint32_t of_warp[rows_per_block][max_groups];
   uint32_t* const values = of_warp[threadIdx.x / 32];
@@ -339,7 +339,7 @@ __device__ int collect_large(const CentroidScan& scan, const CentroidRow& own, i
 }
 
 template <class T, int columns>
-__global__ void __launch_bounds__(row_threads<32>)
+__global__ void __launch_bounds__(threads_a_block<32>)
     finish_rows(AttentionProblem<T> p, CentroidScan scan, int32_t* topk, T* mass, HeadView<T> rest) {
   const int lane = int(threadIdx.x % 32);
   const CentroidRow own(p.size.N, scan.first_tile);
@@ -431,7 +431,7 @@ void centroid_topk_forward_mma(Stream stream, const AttentionProblem<T>& p, int6
   for (; scan.first_tile < tiles; scan.first_tile += scan.tiles) {
     scan.tiles = std::min(scan.tiles, tiles - scan.first_tile);
     const Launch blocks{scan.tiles * scan.splits, mma_threads, Shape::scan_bytes, stream};
-    const Launch rows{scan.slots() / rows_per_block, row_threads<32>, 0, stream};
+    const Launch rows{scan.slots() / rows_per_block, threads_a_block<32>, 0, stream};
     Launch with_rest = blocks;
     with_rest.shared = Shape::rest_bytes;
     launch(scan_keys_mma<T, columns>, blocks, p, scan);

@@ -59,8 +59,8 @@ __global__ void __launch_bounds__(threads) mask_pairs(ChunkSlots c, Mask mask, b
 }
 
 template <class T, bool packs>
-__global__ void __launch_bounds__(row_threads<32>) add(ChunkSlots c, bool to_before, Rows size, const T* x,
-                                                       const float* logsumexp_of_x, float* sums, float* logsumexp) {
+__global__ void __launch_bounds__(threads_a_block<32>) add(ChunkSlots c, bool to_before, Rows size, const T* x,
+                                                           const float* logsumexp_of_x, float* sums, float* logsumexp) {
   each_row<32>(c.slots * c.chunk, [&](int64_t place) {
     const int64_t slot = place / c.chunk, i = place % c.chunk;
     const int64_t row = (to_before ? c.key_rows(slot) : c.query_rows(slot))[i];
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(row_threads<32>) add(ChunkSlots c, bool to_bef
       const MergedKeys<float> merged(logsumexp[row], logsumexp_of_x[place]);
       old_factor = merged.old_factor, new_factor = merged.new_factor;
       __syncwarp();  // all have read it
-      if (row_lane<32>() == 0) logsumexp[row] = merged.logsumexp;
+      if (row_thread<32>() == 0) logsumexp[row] = merged.logsumexp;
     }
     const T* const from = x + (slot * size.rows + (to_before ? 0 : size.rows - c.chunk) + i) * size.cols;
     float* const to = sums + row * size.cols;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(row_threads<32>) add(ChunkSlots c, bool to_bef
 }
 
 template <class T, bool packs>
-__global__ void __launch_bounds__(row_threads<32>)
+__global__ void __launch_bounds__(threads_a_block<32>)
     keep_own(ChunkSlots c, Mask mask, int64_t cols, const float* logsumexp, const T* x, float* y) {
   each_row<32>(c.B * c.N * c.H, [&](int64_t row) {
     const int64_t b = row / (c.N * c.H), i = row / c.H % c.N;

@@ -29,16 +29,16 @@ namespace {
 constexpr int64_t min_threads = 64, max_threads = 256;
 constexpr int broadcast_threads = 256;
 
-struct SegmentProblem {
+struct ClusterProblem {
   Reduce kind;
   ClusterSizes size;
   int64_t packs;  // in a row
-  ClusterView groups;
+  ClusterView clusters;
   bool add = false;  // broadcast_rows: whether to add to out
 
   // Where cluster c of a (batch element, head) begins in the permutation; the next offset is its end.
   __device__ const int32_t* offset(int64_t batch_head, int64_t c) const {
-    return groups.offsets + batch_head * (size.C + 1) + c;
+    return clusters.offsets + batch_head * (size.C + 1) + c;
   }
   // The factor of a cluster's rows.
   __device__ float factor(int32_t members) const {
@@ -49,13 +49,13 @@ struct SegmentProblem {
 // [eq. 3] [grad. 6] Shared memory: [width, slots, columns].
 template <class T, int width>
 __global__ void __launch_bounds__(max_threads, 4)
-    reduce_cluster(SegmentProblem p, int columns, HeadView<const T> x, HeadView<T> out) {
+    reduce_cluster(ClusterProblem p, int columns, HeadView<const T> x, HeadView<T> out) {
   float* const of_slots = dynamic_shared<float>();
   const auto C = uint32_t(p.size.C), H = uint32_t(p.size.H), batch_head = blockIdx.x / C, c = blockIdx.x % C;
   const uint32_t b = batch_head / H, h = batch_head % H;
   const int32_t begin = p.offset(batch_head, c)[0], end = p.offset(batch_head, c)[1];
   const float factor = p.factor(end - begin);
-  const int32_t* const members = p.groups.permutation + int64_t(batch_head) * p.size.N;
+  const int32_t* const members = p.clusters.permutation + int64_t(batch_head) * p.size.N;
   const T* const rows = x.batch_head(b, h);
   const int column = int(threadIdx.x) % columns, slot = int(threadIdx.x) / columns, slots = int(blockDim.x) / columns;
   const auto cell = [&](int k, int s) -> float& { return of_slots[(k * slots + s) * columns + column]; };
@@ -85,13 +85,13 @@ __global__ void __launch_bounds__(max_threads, 4)
 // [eq. 6] [grad. 3]
 template <class T, int width>
 __global__ void __launch_bounds__(broadcast_threads)
-    broadcast_rows(SegmentProblem p, int lanes, uint32_t blocks_a_head, HeadView<const T> x, HeadView<T> out) {
+    broadcast_rows(ClusterProblem p, int lanes, uint32_t blocks_a_head, HeadView<const T> x, HeadView<T> out) {
   const int rows_a_block = broadcast_threads / lanes;
   const auto H = uint32_t(p.size.H);
   const uint32_t batch_head = blockIdx.x / blocks_a_head, b = batch_head / H, h = batch_head % H;
   const int64_t i = int64_t(blockIdx.x % blocks_a_head) * rows_a_block + int(threadIdx.x) / lanes;
   if (i >= p.size.N) return;
-  const int32_t c = p.groups.labels[batch_head * p.size.N + i];
+  const int32_t c = p.clusters.labels[batch_head * p.size.N + i];
   const bool in_cluster = c >= 0 && c < p.size.C;
   const float factor = in_cluster ? p.factor(p.offset(batch_head, c)[1] - p.offset(batch_head, c)[0]) : 0;
   for (int64_t at = int(threadIdx.x) % lanes; at < p.packs; at += lanes) {
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(broadcast_threads)
 }
 
 template <int width, class T>
-void reduce(Stream stream, SegmentProblem p, HeadView<const T> x, HeadView<T> out) {
+void reduce(Stream stream, ClusterProblem p, HeadView<const T> x, HeadView<T> out) {
   const int64_t columns = std::min(max_threads, int64_t(std::bit_ceil(uint64_t(p.packs))));
   const auto wanted = int64_t(std::bit_ceil(uint64_t(columns * p.size.N / p.size.C / 4)));
   const int64_t threads = std::clamp(wanted, std::max(columns, min_threads), max_threads);
@@ -116,7 +116,7 @@ void reduce(Stream stream, SegmentProblem p, HeadView<const T> x, HeadView<T> ou
 }
 
 template <int width, class T>
-void broadcast(Stream stream, SegmentProblem p, HeadView<const T> x, HeadView<T> out) {
+void broadcast(Stream stream, ClusterProblem p, HeadView<const T> x, HeadView<T> out) {
   const int64_t lanes = std::min(int64_t{32}, int64_t(std::bit_ceil(uint64_t(p.packs))));
   const int64_t blocks_a_head = ceil_div(p.size.N, broadcast_threads / lanes);
   launch(broadcast_rows<T, width>, {p.size.B * p.size.H * blocks_a_head, broadcast_threads, 0, stream}, p, int(lanes),
@@ -126,25 +126,25 @@ void broadcast(Stream stream, SegmentProblem p, HeadView<const T> x, HeadView<T>
 }  // namespace
 
 template <class T>
-void cluster_reduce(Stream stream, Reduce kind, ClusterSizes size, int64_t D, ClusterView groups, HeadView<const T> x,
+void cluster_reduce(Stream stream, Reduce kind, ClusterSizes size, int64_t D, ClusterView clusters, HeadView<const T> x,
                     HeadView<T> out) {
   if (size.B * size.H * size.C * D == 0) return;
   constexpr int width = 16 / sizeof(T);
   if (D % width == 0 && holds_packs<width>(x) && holds_packs<width>(out))
-    reduce<width>(stream, {kind, size, D / width, groups}, x, out);
+    reduce<width>(stream, {kind, size, D / width, clusters}, x, out);
   else
-    reduce<1>(stream, {kind, size, D, groups}, x, out);
+    reduce<1>(stream, {kind, size, D, clusters}, x, out);
 }
 
 template <class T>
-void cluster_broadcast(Stream stream, Reduce kind, ClusterSizes size, int64_t D, ClusterView groups,
+void cluster_broadcast(Stream stream, Reduce kind, ClusterSizes size, int64_t D, ClusterView clusters,
                        HeadView<const T> x, HeadView<T> out, bool add) {
   if (size.B * size.H * size.N * D == 0) return;
   constexpr int width = 16 / sizeof(T);
   if (D % width == 0 && holds_packs<width>(x) && holds_packs<width>(out))
-    broadcast<width>(stream, {kind, size, D / width, groups, add}, x, out);
+    broadcast<width>(stream, {kind, size, D / width, clusters, add}, x, out);
   else
-    broadcast<1>(stream, {kind, size, D, groups, add}, x, out);
+    broadcast<1>(stream, {kind, size, D, clusters, add}, x, out);
 }
 
 CAIRN_GPU_TYPES(cluster_reduce)

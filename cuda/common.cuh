@@ -68,33 +68,33 @@ __device__ T block_reduce(T value, T none, Op op) {
   return value;
 }
 
-// ---- rows. `lanes` threads take a row: a warp (32), of which a block has four, or a block (256).
+// ---- rows. A warp takes a row (`threads` = 32), and a block has four, or a block takes one (`threads` = 256).
 inline constexpr int rows_per_block = 4;     // where a warp takes a row
 inline constexpr int threads_per_row = 256;  // where a block takes a row
 inline constexpr int64_t short_row = 1024;   // elements; a block takes longer rows
 
-template <int lanes>
-inline constexpr int rows_a_block = lanes == 32 ? rows_per_block : 1;
-template <int lanes>
-inline constexpr int row_threads = lanes* rows_a_block<lanes>;  // of a block
+template <int threads>
+inline constexpr int rows_a_block = threads == 32 ? rows_per_block : 1;
+template <int threads>
+inline constexpr int threads_a_block = threads* rows_a_block<threads>;  // of a block
 
 // Calls f(row) for the rows of this thread.
-template <int lanes, class F>
+template <int threads, class F>
 __device__ void each_row(int64_t rows, F f) {
-  constexpr int here = rows_a_block<lanes>;
-  for (int64_t row = int64_t(blockIdx.x) * here + threadIdx.x / lanes; row < rows; row += int64_t(gridDim.x) * here)
+  constexpr int here = rows_a_block<threads>;
+  for (int64_t row = int64_t(blockIdx.x) * here + threadIdx.x / threads; row < rows; row += int64_t(gridDim.x) * here)
     f(row);
 }
 // The index of this thread among the threads of its row.
-template <int lanes>
-__device__ int row_lane() {
-  return int(threadIdx.x % lanes);
+template <int threads>
+__device__ int row_thread() {
+  return int(threadIdx.x % threads);
 }
 
 // Reduces the values of a row's threads by op. All of them get the result. `none` is op's neutral element.
-template <int lanes, class T, class Op>
+template <int threads, class T, class Op>
 __device__ T row_reduce(T value, T none, Op op) {
-  if constexpr (lanes == 32)
+  if constexpr (threads == 32)
     return warp_reduce(value, op);
   else
     return block_reduce(value, none, op);
@@ -104,9 +104,9 @@ __device__ T row_reduce(T value, T none, Op op) {
 constexpr int64_t blocks(int64_t n) { return n < 0x7fffffff ? n : 0x7fffffff; }
 
 // The launch of a kernel over rows.
-template <int lanes>
+template <int threads>
 Launch over_rows(Stream stream, int64_t rows, SourceLine where = SourceLine::current()) {
-  return {blocks(ceil_div(rows, rows_a_block<lanes>)), row_threads<lanes>, 0, stream, where};
+  return {blocks(ceil_div(rows, rows_a_block<threads>)), threads_a_block<threads>, 0, stream, where};
 }
 
 // ---- packs: n elements that move as one word of up to 16 bytes
@@ -184,9 +184,9 @@ __device__ void store_chunk(const Chunk& x, T* row, int64_t cols, int64_t c) {
 
 // Calls f(c) for this thread's chunks c of a row. Threads may have different numbers of chunks, so f must not wait for
 // other threads.
-template <int lanes, class F>
+template <int threads, class F>
 __device__ void each_chunk(int64_t cols, F f) {
-  for (int64_t c = row_lane<lanes>(); c < ceil_div(cols, chunk_size); c += lanes) f(c);
+  for (int64_t c = row_thread<threads>(); c < ceil_div(cols, chunk_size); c += threads) f(c);
 }
 
 // Where a warp takes a row, a lane has so many chunks at most.
@@ -194,21 +194,21 @@ inline constexpr int max_lane_chunks = int(short_row) / (32 * chunk_size);
 
 // The same for a thread that keeps something for each of its chunks, of which it has at most `kept`. Calls f(c, i) for
 // the i-th one. If kept is 0, it keeps nothing, and i is 0.
-template <int lanes, int kept, class F>
+template <int threads, int kept, class F>
 __device__ void each_chunk(int64_t cols, F f) {
-  if constexpr (kept == 0) each_chunk<lanes>(cols, [&](int64_t c) { f(c, 0); });
+  if constexpr (kept == 0) each_chunk<threads>(cols, [&](int64_t c) { f(c, 0); });
 #pragma unroll
   for (int i = 0; i < kept; ++i)
-    if (const int64_t c = row_lane<lanes>() + lanes * i; c * chunk_size < cols) f(c, i);
+    if (const int64_t c = row_thread<threads>() + threads * i; c * chunk_size < cols) f(c, i);
 }
 
 // This thread's chunks of a row, for kernels that go over it several times. They stay in registers if a warp has the
 // row, so that all loads are in flight at once, and the row is read once. A longer row is read each time.
-template <class T, int lanes, bool packs, int kept = lanes == 32 ? max_lane_chunks : 0>
+template <class T, int threads, bool packs, int kept = threads == 32 ? max_lane_chunks : 0>
 class RowChunks {
  public:
   __device__ RowChunks(const T* row, int64_t cols, float missing = 0) : row_(row), cols_(cols), missing_(missing) {
-    if constexpr (kept > 0) each_chunk<lanes, kept>(cols, [&](int64_t c, int i) { load(c, i); });
+    if constexpr (kept > 0) each_chunk<threads, kept>(cols, [&](int64_t c, int i) { load(c, i); });
   }
   // Chunk c of the row, the i-th of this thread.
   __device__ Chunk& at(int64_t c, int i) {
@@ -218,7 +218,7 @@ class RowChunks {
   // Calls f(chunk, c).
   template <class F>
   __device__ void each(F f) {
-    each_chunk<lanes, kept>(cols_, [&](int64_t c, int i) { f(at(c, i), c); });
+    each_chunk<threads, kept>(cols_, [&](int64_t c, int i) { f(at(c, i), c); });
   }
 
  private:
@@ -233,11 +233,11 @@ class RowChunks {
 // Calls f.operator()<lanes, packs>(launch) for rows of this length.
 template <class F>
 void launch_rows(Stream stream, Rows size, bool packs, F f, SourceLine where = SourceLine::current()) {
-  const auto with_lanes = [&]<int lanes>() {
-    const Launch shape = over_rows<lanes>(stream, size.rows, where);
-    packs ? f.template operator()<lanes, true>(shape) : f.template operator()<lanes, false>(shape);
+  const auto with_threads = [&]<int threads>() {
+    const Launch shape = over_rows<threads>(stream, size.rows, where);
+    packs ? f.template operator()<threads, true>(shape) : f.template operator()<threads, false>(shape);
   };
-  size.cols <= short_row ? with_lanes.template operator()<32>() : with_lanes.template operator()<threads_per_row>();
+  size.cols <= short_row ? with_threads.template operator()<32>() : with_threads.template operator()<threads_per_row>();
 }
 
 // Softmax is computed with powers of 2, for which a GPU has an instruction.
@@ -278,10 +278,10 @@ struct SumOfExponentials {
     maximum = larger;
   }
   // Combines the sums of all threads of a row. Each of them gets the result.
-  template <int lanes>
+  template <int threads>
   __device__ void join() {
-    const float largest = row_reduce<lanes>(maximum, -INFINITY, Max{});
-    sum = row_reduce<lanes>(relative_to(largest, 0), 0.0f, Sum{});
+    const float largest = row_reduce<threads>(maximum, -INFINITY, Max{});
+    sum = row_reduce<threads>(relative_to(largest, 0), 0.0f, Sum{});
     maximum = largest;
   }
   __device__ float logarithm() const { return maximum + logf(sum); }
@@ -297,22 +297,22 @@ struct SumOfExponentials {
   }
 };
 
-template <class T, int lanes, bool packs>
-__global__ void __launch_bounds__(row_threads<lanes>) row_logsumexp(Rows size, const T* x, float* logsumexp) {
-  each_row<lanes>(size.rows, [&](int64_t row) {
+template <class T, int threads, bool packs>
+__global__ void __launch_bounds__(threads_a_block<threads>) row_logsumexp(Rows size, const T* x, float* logsumexp) {
+  each_row<threads>(size.rows, [&](int64_t row) {
     SumOfExponentials sum;
-    each_chunk<lanes>(size.cols,
-                      [&](int64_t c) { sum.add(load_chunk<packs>(x + row * size.cols, size.cols, c, -INFINITY)); });
-    sum.join<lanes>();
-    if (row_lane<lanes>() == 0) logsumexp[row] = sum.logarithm();
+    each_chunk<threads>(size.cols,
+                        [&](int64_t c) { sum.add(load_chunk<packs>(x + row * size.cols, size.cols, c, -INFINITY)); });
+    sum.join<threads>();
+    if (row_thread<threads>() == 0) logsumexp[row] = sum.logarithm();
   });
 }
 // logsumexp [rows] of each row of x.
 template <class T>
 void logsumexp_of_rows(Stream stream, Rows size, const T* x, float* logsumexp) {
   if (size.rows == 0) return;
-  launch_rows(stream, size, rows_hold_packs(size.cols, x), [&]<int lanes, bool packs>(const Launch& shape) {
-    launch(row_logsumexp<T, lanes, packs>, shape, size, x, logsumexp);
+  launch_rows(stream, size, rows_hold_packs(size.cols, x), [&]<int threads, bool packs>(const Launch& shape) {
+    launch(row_logsumexp<T, threads, packs>, shape, size, x, logsumexp);
   });
 }
 

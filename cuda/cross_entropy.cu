@@ -44,17 +44,17 @@ __global__ void __launch_bounds__(adding_threads)
   }
 }
 
-template <class T, int lanes, bool packs>
-__global__ void __launch_bounds__(row_threads<lanes>)
+template <class T, int threads, bool packs>
+__global__ void __launch_bounds__(threads_a_block<threads>)
     gradient(Rows size, const T* logits, const int32_t* targets, const float* logsumexp, const int32_t* count,
              const T* dloss, T* dlogits) {
   const float g = *count ? float(*dloss) / float(*count) : 0.0f;
-  each_row<lanes>(size.rows, [&](int64_t row) {
+  each_row<threads>(size.rows, [&](int64_t row) {
     const int32_t target = targets[row];
     const bool counted = counts(target, size.cols);
     const float shift = logsumexp[row];
     const int64_t start = row * size.cols;
-    each_chunk<lanes>(size.cols, [&](int64_t c) {
+    each_chunk<threads>(size.cols, [&](int64_t c) {
       Chunk chunk = {};
       if (counted) {
         chunk = load_chunk<packs>(logits + start, size.cols, c);
@@ -82,8 +82,8 @@ void cross_entropy_backward(Stream stream, Rows size, const T* logits, const int
                             const Accum<T>* logsumexp, const int32_t* count, const T* dloss, T* dlogits) {
   if (size.rows == 0 || size.cols == 0) return;
   const bool all_packs = rows_hold_packs(size.cols, logits, dlogits);
-  launch_rows(stream, size, all_packs, [&]<int lanes, bool packs>(const Launch& shape) {
-    launch(gradient<T, lanes, packs>, shape, size, logits, targets, logsumexp, count, dloss, dlogits);
+  launch_rows(stream, size, all_packs, [&]<int threads, bool packs>(const Launch& shape) {
+    launch(gradient<T, threads, packs>, shape, size, logits, targets, logsumexp, count, dloss, dlogits);
   });
 }
 

@@ -22,7 +22,7 @@
 namespace cairn::gpu {
 namespace {
 
-constexpr int threads = 256;
+constexpr int sequence_threads = 256;
 
 __device__ float log_sum_exp(float a, float b, float c) {
   const float shift = finite_shift(fmaxf(a, fmaxf(b, c)));
@@ -45,7 +45,7 @@ struct Frame {
 };
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(sequence_threads)
     go_forward(CtcSize size, CtcTargets targets, const T* logits, const float* logsumexp, float* alpha, T* loss) {
   const int64_t sequence = blockIdx.x;
   const CtcStates states(size, targets, sequence);
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(threads)
     // Before the first frame an alignment stands in state 0, which leads to states 0 and 1.
     const auto before = [&](int64_t s) { return t > 0 ? row[s] : s == 0 ? 0.0f : -INFINITY; };
     float largest = -INFINITY;
-    for (int64_t s = threadIdx.x; s < states.count; s += threads) {
+    for (int64_t s = threadIdx.x; s < states.count; s += sequence_threads) {
       const float sum =
           log_sum_exp(before(s), s >= 1 ? before(s - 1) : -INFINITY, states.may_skip_to(s) ? before(s - 2) : -INFINITY);
       next[s] = sum - shift + frame.log_probability(states.label(s));
@@ -78,13 +78,13 @@ __global__ void __launch_bounds__(threads)
 // shares [batch, frames, states]: of alignments, in each state at each frame. betas [batch, 2, states]: for a frame and
 // the next.
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(sequence_threads)
     go_backward(CtcSize size, CtcTargets targets, const T* logits, const float* logsumexp, const float* alpha,
                 float* betas, float* shares) {
   const int64_t sequence = blockIdx.x;
   const CtcStates states(size, targets, sequence);
   float* const both = betas + sequence * 2 * size.states();
-  for (int64_t s = threadIdx.x; s < states.count; s += threads)
+  for (int64_t s = threadIdx.x; s < states.count; s += sequence_threads)
     both[(states.frames + 1) % 2 * size.states() + s] = states.ends(s) ? 0.0f : -INFINITY;
   __syncthreads();
   for (int64_t t = states.frames - 1; t >= 0; --t) {
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(threads)
     const float *const reached = alpha + row * size.states(), *const beta = both + t % 2 * size.states();
     float *const share = shares + row * size.states(), *const earlier = both + (t + 1) % 2 * size.states();
     float largest = -INFINITY, largest_beta = -INFINITY;
-    for (int64_t s = threadIdx.x; s < states.count; s += threads) {
+    for (int64_t s = threadIdx.x; s < states.count; s += sequence_threads) {
       share[s] = reached[s] + beta[s];
       largest = fmaxf(largest, share[s]);
       largest_beta = fmaxf(largest_beta, beta[s]);
@@ -104,22 +104,22 @@ __global__ void __launch_bounds__(threads)
       return s < states.count ? beta[s] + frame.log_probability(states.label(s)) : -INFINITY;
     };
     float sum = 0;
-    for (int64_t s = threadIdx.x; s < states.count; s += threads) {
+    for (int64_t s = threadIdx.x; s < states.count; s += sequence_threads) {
       share[s] = exp_approx(share[s] - largest);
       sum += share[s];
       earlier[s] =
           log_sum_exp(emitted(s), emitted(s + 1), states.may_skip_to(s + 2) ? emitted(s + 2) : -INFINITY) - shift;
     }
     sum = block_reduce(sum, 0.0f, Sum{});  // and all of `earlier` is written
-    for (int64_t s = threadIdx.x; s < states.count; s += threads) share[s] /= sum;
+    for (int64_t s = threadIdx.x; s < states.count; s += sequence_threads) share[s] /= sum;
   }
 }
 
-template <class T, int lanes>
-__global__ void __launch_bounds__(row_threads<lanes>)
+template <class T, int threads>
+__global__ void __launch_bounds__(threads_a_block<threads>)
     gradient(CtcSize size, CtcTargets targets, const T* logits, const float* logsumexp, const float* shares,
              const float* alpha, const T* dloss, T* dlogits) {
-  each_row<lanes>(size.batch * size.frames, [&](int64_t row) {
+  each_row<threads>(size.batch * size.frames, [&](int64_t row) {
     const int64_t sequence = row / size.frames;
     const CtcStates states(size, targets, sequence);
     T* const out = dlogits + row * size.classes;
@@ -130,22 +130,22 @@ __global__ void __launch_bounds__(row_threads<lanes>)
     const auto write = [&](int64_t k, float share) {
       out[k] = T(g * (exp_approx(float(frame.logits[k]) - frame.logsumexp) - share));
     };
-    for (int64_t k = row_lane<lanes>(); k < size.classes; k += lanes)
+    for (int64_t k = row_thread<threads>(); k < size.classes; k += threads)
       if (counts)
         write(k, 0);
       else
         out[k] = T(0.0f);
-    if (!counts) return;        // all threads of the row
-    if constexpr (lanes == 32)  // the elements below are written by other threads
+    if (!counts) return;          // all threads of the row
+    if constexpr (threads == 32)  // the elements below are written by other threads
       __syncwarp();
     else
       __syncthreads();
     const float* const share = shares + row * size.states();
     float of_blank = 0;
-    for (int64_t s = 2 * row_lane<lanes>(); s < states.count; s += 2 * lanes) of_blank += share[s];
-    of_blank = row_reduce<lanes>(of_blank, 0.0f, Sum{});
-    if (row_lane<lanes>() == 0) write(states.blank, of_blank);
-    for (int64_t s = 1 + 2 * row_lane<lanes>(); s < states.count; s += 2 * lanes) {
+    for (int64_t s = 2 * row_thread<threads>(); s < states.count; s += 2 * threads) of_blank += share[s];
+    of_blank = row_reduce<threads>(of_blank, 0.0f, Sum{});
+    if (row_thread<threads>() == 0) write(states.blank, of_blank);
+    for (int64_t s = 1 + 2 * row_thread<threads>(); s < states.count; s += 2 * threads) {
       const int32_t label = states.label(s);
       bool is_first = label >= 0 && label < size.classes && label != states.blank;
       for (int64_t other = 1; other < s && is_first; other += 2) is_first = states.label(other) != label;
@@ -165,7 +165,7 @@ void ctc_loss_forward(Stream stream, CtcSize size, const CtcTargets& targets, co
                       Accum<T>* alpha, T* loss) {
   logsumexp_of_rows(stream, {size.batch * size.frames, size.classes}, logits, logsumexp);
   if (size.batch > 0)
-    launch(go_forward<T>, {size.batch, threads, 0, stream}, size, targets, logits, logsumexp, alpha, loss);
+    launch(go_forward<T>, {size.batch, sequence_threads, 0, stream}, size, targets, logits, logsumexp, alpha, loss);
 }
 
 template <class T>
@@ -176,9 +176,10 @@ void ctc_loss_backward(Stream stream, CtcSize size, const CtcTargets& targets, c
   Workspace workspace(Device::cuda);
   float* const betas = workspace.take<float>(size.batch * 2 * size.states());
   float* const shares = workspace.take<float>(rows.rows * size.states());
-  launch(go_backward<T>, {size.batch, threads, 0, stream}, size, targets, logits, logsumexp, alpha, betas, shares);
-  launch_rows(stream, rows, false, [&]<int lanes, bool>(const Launch& shape) {
-    launch(gradient<T, lanes>, shape, size, targets, logits, logsumexp, shares, alpha, dloss, dlogits);
+  launch(go_backward<T>, {size.batch, sequence_threads, 0, stream}, size, targets, logits, logsumexp, alpha, betas,
+         shares);
+  launch_rows(stream, rows, false, [&]<int threads, bool>(const Launch& shape) {
+    launch(gradient<T, threads>, shape, size, targets, logits, logsumexp, shares, alpha, dloss, dlogits);
   });
 }
 

@@ -171,7 +171,7 @@ void multiply(Stream stream, const Gemm& g, const T* a, const T* b, To* c) {
 
 // C = products + bias. Null: zeros.
 template <class T>
-__global__ void __launch_bounds__(row_threads<32>) add_bias(Rows size, const float* products, const T* bias, T* c) {
+__global__ void __launch_bounds__(threads_a_block<32>) add_bias(Rows size, const float* products, const T* bias, T* c) {
   each_row<32>(size.rows, [&](int64_t row) {
     for (int64_t j = threadIdx.x % 32; j < size.cols; j += 32)
       c[row * size.cols + j] = T((products ? products[row * size.cols + j] : 0.0f) + (bias ? float(bias[j]) : 0.0f));

@@ -25,23 +25,23 @@
 namespace cairn::gpu {
 namespace {
 
-template <class T, int lanes, bool packs>
-__global__ void __launch_bounds__(row_threads<lanes>)
+template <class T, int threads, bool packs>
+__global__ void __launch_bounds__(threads_a_block<threads>)
     normalize(Rows size, float epsilon, const T* x, const T* weight, const T* bias, T* y, float* mean, float* rstd) {
   const int64_t cols = size.cols;
-  each_row<lanes>(size.rows, [&](int64_t row) {
-    RowChunks<T, lanes, packs> own(x + row * cols, cols);
+  each_row<threads>(size.rows, [&](int64_t row) {
+    RowChunks<T, threads, packs> own(x + row * cols, cols);
     float sum = 0, squares = 0;
     own.each([&](const Chunk& chunk, int64_t) {
       for (const float value : chunk.element) sum += value;
     });
-    const float m = row_reduce<lanes>(sum, 0.0f, Sum{}) / float(cols);
+    const float m = row_reduce<threads>(sum, 0.0f, Sum{}) / float(cols);
     own.each([&](const Chunk& chunk, int64_t c) {
 #pragma unroll
       for (int k = 0; k < chunk_size; ++k)
         if (const float z = chunk.element[k] - m; packs || c * chunk_size + k < cols) squares = fmaf(z, z, squares);
     });
-    const float s = 1 / sqrtf(row_reduce<lanes>(squares, 0.0f, Sum{}) / float(cols) + epsilon);
+    const float s = 1 / sqrtf(row_reduce<threads>(squares, 0.0f, Sum{}) / float(cols) + epsilon);
     own.each([&](Chunk& chunk, int64_t c) {
       const auto w = load_chunk<packs>(weight, cols, c), b = load_chunk<packs>(bias, cols, c);
 #pragma unroll
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(row_threads<lanes>)
         chunk.element[k] = fmaf((chunk.element[k] - m) * s, w.element[k], b.element[k]);
       store_chunk<packs>(chunk, y + row * cols, cols, c);
     });
-    if (row_lane<lanes>() == 0) {
+    if (row_thread<threads>() == 0) {
       mean[row] = m;
       rstd[row] = s;
     }
@@ -58,18 +58,18 @@ __global__ void __launch_bounds__(row_threads<lanes>)
 
 // With one warp a row also the sums for dweight and dbias of each warp: sums [2, warps, cols]. A lane has at most
 // `kept` chunks; 0 where a block takes a row.
-template <class T, int lanes, bool packs, int kept>
-__global__ void __launch_bounds__(row_threads<lanes>)
+template <class T, int threads, bool packs, int kept>
+__global__ void __launch_bounds__(threads_a_block<threads>)
     gradient(Rows size, const T* x, const T* weight, const float* mean, const float* rstd, const T* dy, T* dx,
              float* sums) {
   Chunk dweight[kept + 1] = {}, dbias[kept + 1] = {};
   const int64_t cols = size.cols;
-  RowChunks<T, lanes, packs, kept> weights(weight, cols);
-  each_row<lanes>(size.rows, [&](int64_t row) {
-    RowChunks<T, lanes, packs, kept> own_x(x + row * cols, cols), own_dy(dy + row * cols, cols);
+  RowChunks<T, threads, packs, kept> weights(weight, cols);
+  each_row<threads>(size.rows, [&](int64_t row) {
+    RowChunks<T, threads, packs, kept> own_x(x + row * cols, cols), own_dy(dy + row * cols, cols);
     const float m = mean[row], s = rstd[row];
     float sum_h = 0, sum_hz = 0;
-    each_chunk<lanes, kept>(cols, [&](int64_t c, int i) {
+    each_chunk<threads, kept>(cols, [&](int64_t c, int i) {
       const Chunk &x_now = own_x.at(c, i), &g = own_dy.at(c, i), &w = weights.at(c, i);
 #pragma unroll
       for (int k = 0; k < chunk_size; ++k) {
@@ -78,9 +78,9 @@ __global__ void __launch_bounds__(row_threads<lanes>)
         sum_hz = fmaf(g.element[k] * w.element[k], z, sum_hz);
       }
     });
-    const float mean_h = row_reduce<lanes>(sum_h, 0.0f, Sum{}) / float(cols);
-    const float mean_hz = row_reduce<lanes>(sum_hz, 0.0f, Sum{}) / float(cols);
-    each_chunk<lanes, kept>(cols, [&](int64_t c, int i) {
+    const float mean_h = row_reduce<threads>(sum_h, 0.0f, Sum{}) / float(cols);
+    const float mean_hz = row_reduce<threads>(sum_hz, 0.0f, Sum{}) / float(cols);
+    each_chunk<threads, kept>(cols, [&](int64_t c, int i) {
       const Chunk &x_now = own_x.at(c, i), &w = weights.at(c, i);
       Chunk g = own_dy.at(c, i);
 #pragma unroll
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(row_threads<lanes>)
   const int64_t warps = int64_t(gridDim.x) * rows_per_block,
                 warp = int64_t(blockIdx.x) * rows_per_block + threadIdx.x / 32;
   if constexpr (kept > 0)
-    each_chunk<lanes, kept>(cols, [&](int64_t c, int i) {
+    each_chunk<threads, kept>(cols, [&](int64_t c, int i) {
       store_chunk<packs>(dweight[i], sums + warp * cols, cols, c);
       store_chunk<packs>(dbias[i], sums + (warps + warp) * cols, cols, c);
     });
@@ -125,8 +125,8 @@ void layer_norm_forward(Stream stream, Rows size, double epsilon, const T* x, co
                         Accum<T>* mean, Accum<T>* rstd) {
   if (size.rows == 0) return;
   const bool all_packs = rows_hold_packs(size.cols, x, weight, bias, y);
-  launch_rows(stream, size, all_packs, [&]<int lanes, bool packs>(const Launch& shape) {
-    launch(normalize<T, lanes, packs>, shape, size, float(epsilon), x, weight, bias, y, mean, rstd);
+  launch_rows(stream, size, all_packs, [&]<int threads, bool packs>(const Launch& shape) {
+    launch(normalize<T, threads, packs>, shape, size, float(epsilon), x, weight, bias, y, mean, rstd);
   });
 }
 
@@ -135,9 +135,9 @@ void layer_norm_backward(Stream stream, Rows size, const T* x, const T* weight, 
                          const Accum<T>* rstd, const T* dy, T* dx, T* dweight, T* dbias) {
   if (size.cols == 0) return;
   const bool all_packs = rows_hold_packs(size.cols, x, weight, dy, dx);
-  launch_rows(stream, size, all_packs, [&]<int lanes, bool packs>(Launch shape) {
+  launch_rows(stream, size, all_packs, [&]<int threads, bool packs>(Launch shape) {
     constexpr unsigned max_blocks = 512;
-    if constexpr (lanes == 32) {
+    if constexpr (threads == 32) {
       shape.grid.x = std::clamp(shape.grid.x, 1u, max_blocks);
       const int64_t warps = int64_t{shape.grid.x} * rows_per_block;
       Workspace workspace(Device::cuda);
@@ -149,7 +149,8 @@ void layer_norm_backward(Stream stream, Rows size, const T* x, const T* weight, 
       sum_columns(stream, {1, warps, size.cols}, sums + warps * size.cols, dbias);
     } else {
       if (size.rows > 0)
-        launch(gradient<T, lanes, packs, 0>, shape, size, x, weight, mean, rstd, dy, dx, static_cast<float*>(nullptr));
+        launch(gradient<T, threads, packs, 0>, shape, size, x, weight, mean, rstd, dy, dx,
+               static_cast<float*>(nullptr));
       const Reduction over_all_rows{1, size.rows, size.cols};
       sum_columns_of(stream, over_all_rows, WeightGradient<T, packs>{x, dy, mean, rstd, size.cols}, dweight);
       sum_columns(stream, over_all_rows, dy, dbias);

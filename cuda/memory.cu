@@ -1,7 +1,7 @@
 // The memory of tensors on the CUDA device (core/storage.cpp), the device and the stream.
 //
-// Blocks come from CUDA's own pool, in the order of the stream: freeing does not wait for kernels that still use a
-// block. The pool keeps freed blocks, because a training step asks for the same sizes again.
+// Memory comes from CUDA's own pool, in the order of the stream: freeing does not wait for kernels that still use it.
+// The pool keeps freed memory, because a training step asks for the same sizes again.
 #include "core/kernels/memory.h"
 
 #include "core/dispatch.h"
@@ -10,7 +10,7 @@
 namespace cairn::gpu {
 namespace {
 
-// The pool of blocks. It never returns memory to the system by itself.
+// The pool. It never returns memory to the system by itself.
 cudaMemPool_t pool() {
   static const cudaMemPool_t only = [] {
     int device = 0;
@@ -44,21 +44,21 @@ Stream stream() {
 }
 
 void* allocate(Stream stream, size_t bytes) {
-  void* block = nullptr;
-  pool();  // makes it keep freed blocks
-  const cudaError_t status = cudaMallocAsync(&block, bytes, native(stream));
+  void* memory = nullptr;
+  pool();  // makes it keep freed memory
+  const cudaError_t status = cudaMallocAsync(&memory, bytes, native(stream));
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     return nullptr;
   }
   check_cuda(status);
-  return block;
+  return memory;
 }
 
 // Destructors call this, so it must not throw. After an error of a kernel every call fails, but the error has been
 // reported.
-void deallocate(Stream stream, void* block) {
-  if (cudaFreeAsync(block, native(stream)) != cudaSuccess) cudaGetLastError();
+void deallocate(Stream stream, void* memory) {
+  if (cudaFreeAsync(memory, native(stream)) != cudaSuccess) cudaGetLastError();
 }
 
 size_t free_memory(Stream stream) {
@@ -75,8 +75,8 @@ void copy(Stream stream, void* to, Device to_device, const void* from, Device fr
   if (to_device == Device::cpu) synchronize(stream);
 }
 
-void set_bytes(Stream stream, void* block, uint8_t value, size_t bytes) {
-  check_cuda(cudaMemsetAsync(block, value, bytes, native(stream)));
+void set_bytes(Stream stream, void* memory, uint8_t value, size_t bytes) {
+  check_cuda(cudaMemsetAsync(memory, value, bytes, native(stream)));
 }
 
 void synchronize(Stream stream) { check_cuda(cudaStreamSynchronize(native(stream))); }

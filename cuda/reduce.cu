@@ -19,15 +19,15 @@ namespace {
 constexpr int64_t row_chunk = 16384;
 
 // y [rows, chunks]
-template <class From, class To, int lanes>
-__global__ void __launch_bounds__(row_threads<lanes>)
+template <class From, class To, int threads>
+__global__ void __launch_bounds__(threads_a_block<threads>)
     sum_rows(int64_t rows, int64_t n, int64_t chunks, const From* x, To* y) {
-  each_row<lanes>(rows * chunks, [&](int64_t task) {
+  each_row<threads>(rows * chunks, [&](int64_t task) {
     const int64_t row = task / chunks, begin = task % chunks * row_chunk, end = min(n, begin + row_chunk);
     float result = 0;
-    for (int64_t j = begin + row_lane<lanes>(); j < end; j += lanes) result += float(x[row * n + j]);
-    result = row_reduce<lanes>(result, 0.0f, Sum{});
-    if (row_lane<lanes>() == 0) y[task] = To(result);
+    for (int64_t j = begin + row_thread<threads>(); j < end; j += threads) result += float(x[row * n + j]);
+    result = row_reduce<threads>(result, 0.0f, Sum{});
+    if (row_thread<threads>() == 0) y[task] = To(result);
   });
 }
 
@@ -56,16 +56,16 @@ struct RowMaximum {
 };
 
 template <class T>
-__global__ void __launch_bounds__(row_threads<32>) find_largest(Rows size, const T* x, int32_t* columns) {
+__global__ void __launch_bounds__(threads_a_block<32>) find_largest(Rows size, const T* x, int32_t* columns) {
   each_row<32>(size.rows, [&](int64_t row) {
     RowMaximum best;
-    for (int64_t c = row_lane<32>(); c < size.cols; c += 32) best.see(float(x[row * size.cols + c]), int32_t(c));
+    for (int64_t c = row_thread<32>(); c < size.cols; c += 32) best.see(float(x[row * size.cols + c]), int32_t(c));
     for (int distance = 16; distance > 0; distance /= 2) {
       const float value = __shfl_xor_sync(full_warp, best.value, distance);
       const int32_t column = __shfl_xor_sync(full_warp, best.column, distance);
       if (column != INT32_MAX) best.see(value, column);
     }
-    if (row_lane<32>() == 0) columns[row] = best.column;
+    if (row_thread<32>() == 0) columns[row] = best.column;
   });
 }
 

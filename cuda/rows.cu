@@ -25,16 +25,16 @@
 namespace cairn::gpu {
 namespace {
 
-constexpr int threads = 256;
+constexpr int pick_threads = 256;
 constexpr int columns_a_lane = 4, columns_a_warp = 32 * columns_a_lane;
 
-template <class T, int lanes, bool packs>
-__global__ void __launch_bounds__(row_threads<lanes>)
+template <class T, int threads, bool packs>
+__global__ void __launch_bounds__(threads_a_block<threads>)
     gather(RowSelection size, const T* table, const int32_t* index, T* out) {
-  each_row<lanes>(size.rows, [&](int64_t row) {
+  each_row<threads>(size.rows, [&](int64_t row) {
     const int64_t from = index[row];
     const bool inside = from >= 0 && from < size.table;
-    each_chunk<lanes>(size.cols, [&](int64_t c) {
+    each_chunk<threads>(size.cols, [&](int64_t c) {
       const Chunk chunk = inside ? load_chunk<packs>(table + from * size.cols, size.cols, c) : Chunk{};
       store_chunk<packs>(chunk, out + row * size.cols, size.cols, c);
     });
@@ -43,25 +43,25 @@ __global__ void __launch_bounds__(row_threads<lanes>)
 
 // order [rows]: the rows of x sorted by index; those of table row i begin at offsets[i].
 template <class T>
-__global__ void __launch_bounds__(row_threads<32>)
-    add_segments(RowSelection size, int64_t tiles, const T* x, const int32_t* index, const int32_t* order,
-                 const int32_t* offsets, T* table) {
-  each_row<32>(size.rows * tiles, [&](int64_t task) {
-    const int64_t begin = task / tiles, first_column = task % tiles * columns_a_warp;
+__global__ void __launch_bounds__(threads_a_block<32>)
+    add_rows(RowSelection size, int64_t column_parts, const T* x, const int32_t* index, const int32_t* order,
+             const int32_t* offsets, T* table) {
+  each_row<32>(size.rows * column_parts, [&](int64_t task) {
+    const int64_t begin = task / column_parts, first_column = task % column_parts * columns_a_warp;
     const int32_t key = index[order[begin]];
-    if (key < 0 || key >= size.table || offsets[key] != begin) return;  // outside, or not the first of its segment
+    if (key < 0 || key >= size.table || offsets[key] != begin) return;  // outside, or not the first row of its index
     // Calls f(i, c) for the columns c of this lane.
     const auto each_column = [&](auto f) {
 #pragma unroll
       for (int i = 0; i < columns_a_lane; ++i)
-        if (const int64_t c = first_column + i * 32 + row_lane<32>(); c < size.cols) f(i, c);
+        if (const int64_t c = first_column + i * 32 + row_thread<32>(); c < size.cols) f(i, c);
     };
     T* const to = table + key * size.cols;
     float sum[columns_a_lane] = {};
     each_column([&](int i, int64_t c) { sum[i] = float(to[c]); });
     const int64_t end = offsets[key + 1];
     for (int64_t base = begin; base < end; base += 32) {  // each lane loads the index of one row
-      const int32_t row = order[min(base + row_lane<32>(), end - 1)];
+      const int32_t row = order[min(base + row_thread<32>(), end - 1)];
 #pragma unroll 4
       for (int m = 0; m < min(end - base, int64_t{32}); ++m) {
         const T* const from = x + __shfl_sync(full_warp, row, m) * size.cols;
@@ -73,18 +73,19 @@ __global__ void __launch_bounds__(row_threads<32>)
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads) pick(Rows size, const T* x, const int32_t* columns, T* y) {
-  for (int64_t r = int64_t(blockIdx.x) * threads + threadIdx.x; r < size.rows; r += int64_t(gridDim.x) * threads) {
+__global__ void __launch_bounds__(pick_threads) pick(Rows size, const T* x, const int32_t* columns, T* y) {
+  for (int64_t r = int64_t(blockIdx.x) * pick_threads + threadIdx.x; r < size.rows;
+       r += int64_t(gridDim.x) * pick_threads) {
     const int32_t c = columns[r];
     y[r] = c >= 0 && c < size.cols ? x[r * size.cols + c] : T(0.0f);
   }
 }
 
 template <class T>
-__global__ void __launch_bounds__(row_threads<32>) put(Rows size, const T* y, const int32_t* columns, T* x) {
+__global__ void __launch_bounds__(threads_a_block<32>) put(Rows size, const T* y, const int32_t* columns, T* x) {
   each_row<32>(size.rows, [&](int64_t row) {
     const int32_t column = columns[row];
-    for (int64_t c = row_lane<32>(); c < size.cols; c += 32) x[row * size.cols + c] = c == column ? y[row] : T(0.0f);
+    for (int64_t c = row_thread<32>(); c < size.cols; c += 32) x[row * size.cols + c] = c == column ? y[row] : T(0.0f);
   });
 }
 
@@ -95,8 +96,8 @@ void gather_rows(Stream stream, RowSelection size, const T* table, const int32_t
   if (size.rows == 0 || size.cols == 0) return;
   const Rows shape{size.rows, size.cols};
   launch_rows(stream, shape, rows_hold_packs(size.cols, table, out),
-              [&]<int lanes, bool packs>(const Launch& launched) {
-                launch(gather<T, lanes, packs>, launched, size, table, index, out);
+              [&]<int threads, bool packs>(const Launch& launched) {
+                launch(gather<T, threads, packs>, launched, size, table, index, out);
               });
 }
 
@@ -109,14 +110,15 @@ void scatter_add_rows(Stream stream, RowSelection size, const T* x, const int32_
   int32_t* const order = workspace.take<int32_t>(size.rows);
   int32_t* const offsets = workspace.take<int32_t>(size.table + 1);
   sort_by_label(stream, {1, 1, size.rows, size.table}, index, order, offsets);
-  const int64_t tiles = ceil_div(size.cols, columns_a_warp);
-  launch(add_segments<T>, over_rows<32>(stream, size.rows * tiles), size, tiles, x, index, order, offsets, table);
+  const int64_t column_parts = ceil_div(size.cols, columns_a_warp);
+  launch(add_rows<T>, over_rows<32>(stream, size.rows * column_parts), size, column_parts, x, index, order, offsets,
+         table);
 }
 
 template <class T>
 void gather_columns(Stream stream, Rows size, const T* x, const int32_t* columns, T* y) {
   if (size.rows == 0) return;
-  launch(pick<T>, {blocks(ceil_div(size.rows, threads)), threads, 0, stream}, size, x, columns, y);
+  launch(pick<T>, {blocks(ceil_div(size.rows, pick_threads)), pick_threads, 0, stream}, size, x, columns, y);
 }
 
 template <class T>

@@ -20,14 +20,14 @@
 namespace cairn::gpu {
 namespace {
 
-template <class T, int lanes, bool packs>
-__global__ void __launch_bounds__(row_threads<lanes>) softmax(Rows size, const T* x, T* y) {
-  each_row<lanes>(size.rows, [&](int64_t row) {
+template <class T, int threads, bool packs>
+__global__ void __launch_bounds__(threads_a_block<threads>) softmax(Rows size, const T* x, T* y) {
+  each_row<threads>(size.rows, [&](int64_t row) {
     const int64_t start = row * size.cols;
-    RowChunks<T, lanes, packs> own(x + start, size.cols, -INFINITY);
+    RowChunks<T, threads, packs> own(x + start, size.cols, -INFINITY);
     SumOfExponentials sum;
     own.each([&](const Chunk& chunk, int64_t) { sum.add(chunk); });
-    sum.join<lanes>();
+    sum.join<threads>();
     own.each([&](Chunk& chunk, int64_t c) {
       for (float& value : chunk.element) value = sum.weight_of(value);
       store_chunk<packs>(chunk, y + start, size.cols, c);
@@ -35,18 +35,19 @@ __global__ void __launch_bounds__(row_threads<lanes>) softmax(Rows size, const T
   });
 }
 
-template <class T, int lanes, bool packs>
-__global__ void __launch_bounds__(row_threads<lanes>) softmax_gradient(Rows size, const T* y, const T* dy, T* dx) {
-  each_row<lanes>(size.rows, [&](int64_t row) {
+template <class T, int threads, bool packs>
+__global__ void __launch_bounds__(threads_a_block<threads>)
+    softmax_gradient(Rows size, const T* y, const T* dy, T* dx) {
+  each_row<threads>(size.rows, [&](int64_t row) {
     const int64_t start = row * size.cols;
-    RowChunks<T, lanes, packs> own(dy + start, size.cols);
+    RowChunks<T, threads, packs> own(dy + start, size.cols);
     float sum = 0;
     own.each([&](const Chunk& g, int64_t c) {
       const Chunk weight = load_chunk<packs>(y + start, size.cols, c);
 #pragma unroll
       for (int k = 0; k < chunk_size; ++k) sum = fmaf(weight.element[k], g.element[k], sum);
     });
-    sum = row_reduce<lanes>(sum, 0.0f, Sum{});
+    sum = row_reduce<threads>(sum, 0.0f, Sum{});
     own.each([&](Chunk& g, int64_t c) {
       const Chunk weight = load_chunk<packs>(y + start, size.cols, c);
 #pragma unroll
@@ -61,15 +62,16 @@ __global__ void __launch_bounds__(row_threads<lanes>) softmax_gradient(Rows size
 template <class T>
 void softmax_forward(Stream stream, Rows size, const T* x, T* y) {
   if (size.rows == 0 || size.cols == 0) return;
-  launch_rows(stream, size, rows_hold_packs(size.cols, x, y),
-              [&]<int lanes, bool packs>(const Launch& shape) { launch(softmax<T, lanes, packs>, shape, size, x, y); });
+  launch_rows(stream, size, rows_hold_packs(size.cols, x, y), [&]<int threads, bool packs>(const Launch& shape) {
+    launch(softmax<T, threads, packs>, shape, size, x, y);
+  });
 }
 
 template <class T>
 void softmax_backward(Stream stream, Rows size, const T* y, const T* dy, T* dx) {
   if (size.rows == 0 || size.cols == 0) return;
-  launch_rows(stream, size, rows_hold_packs(size.cols, y, dy, dx), [&]<int lanes, bool packs>(const Launch& shape) {
-    launch(softmax_gradient<T, lanes, packs>, shape, size, y, dy, dx);
+  launch_rows(stream, size, rows_hold_packs(size.cols, y, dy, dx), [&]<int threads, bool packs>(const Launch& shape) {
+    launch(softmax_gradient<T, threads, packs>, shape, size, y, dy, dx);
   });
 }
 

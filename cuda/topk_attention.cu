@@ -372,23 +372,23 @@ int task_bits(const AttentionSize& size, int64_t C, int64_t k) {
 }
 
 template <class T>
-TopKProblem<T> problem(const AttentionOperands<T>& in, int64_t C, int64_t k, const ClusterView& groups,
+TopKProblem<T> problem(const AttentionOperands<T>& in, int64_t C, int64_t k, const ClusterView& clusters,
                        const int32_t* topk, const T* mass) {
   const AttentionSize& size = in.size;
   check(C < max_count && k < max_count && (size.N / task_tile + C + 1) * k < max_count,
         "topk_attention on CUDA: expected C, k and (N / 64 + C + 1) k below 2^30, got C = ", C, ", k = ", k,
         ", N = ", size.N);
-  return {{"topk_attention", in}, int(C), int(k), groups, topk, mass, task_bits<T>(size, C, k)};
+  return {{"topk_attention", in}, int(C), int(k), clusters, topk, mass, task_bits<T>(size, C, k)};
 }
 
 }  // namespace
 
 template <class T>
-void topk_attention_forward(Stream stream, const AttentionOperands<T>& in, int64_t C, int64_t k, ClusterView groups,
+void topk_attention_forward(Stream stream, const AttentionOperands<T>& in, int64_t C, int64_t k, ClusterView clusters,
                             const int32_t* topk, const T* mass, HeadView<const T> rest, HeadView<T> out) {
   const AttentionSize& size = in.size;
   if (size.B * size.H * size.N * size.M == 0) return;
-  const TopKProblem<T> p = problem(in, C, k, groups, topk, mass);
+  const TopKProblem<T> p = problem(in, C, k, clusters, topk, mass);
   const int64_t tasks = size.B * size.H * p.tasks();
   if (suits_mma(p, rest, out)) {
     with_mma_columns(size, [&]<int columns> {
@@ -404,11 +404,11 @@ void topk_attention_forward(Stream stream, const AttentionOperands<T>& in, int64
 }
 
 template <class T>
-void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int64_t C, int64_t k, ClusterView groups,
+void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int64_t C, int64_t k, ClusterView clusters,
                              const int32_t* topk, const T* mass, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
                              HeadView<T> dv, T* dmass, HeadView<T> drest) {
   const AttentionSize& size = in.size;
-  const TopKProblem<T> p = problem(in, C, k, groups, topk, mass);
+  const TopKProblem<T> p = problem(in, C, k, clusters, topk, mass);
   const int64_t batch_heads = size.B * size.H, columns = size.D + size.M;
   if (batch_heads == 0) return;
   Workspace workspace(Device::cuda);
@@ -446,7 +446,7 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
       sum_up.template operator()<1>();
   }
   // [grad. 11] dB_j: the sum over the cluster
-  if (drest) cluster_reduce<T>(stream, Reduce::sum, {size.B, size.H, size.N, C}, size.M, groups, dout, drest);
+  if (drest) cluster_reduce<T>(stream, Reduce::sum, {size.B, size.H, size.N, C}, size.M, clusters, dout, drest);
 }
 
 CAIRN_GPU_TYPES(topk_attention_forward)

@@ -11,14 +11,14 @@ template <class T>
 struct TopKProblem : AttentionProblem<T> {
   using AttentionProblem<T>::size;
   int C, top;  // clusters, and top keys of each
-  ClusterView groups;
+  ClusterView clusters;
   const int32_t* topk;
   const T* mass;
   int task_bits = 6;  // a task has up to 2^task_bits members
 
   // Task t of cluster c of a batch_head has the number first_task(c) + t. `offsets` are those of the batch_head.
   CAIRN_HD int tasks() const { return int(size.N >> task_bits) + C + 1; }
-  __device__ const int32_t* offsets(int64_t batch_head) const { return groups.offsets + batch_head * (C + 1); }
+  __device__ const int32_t* offsets(int64_t batch_head) const { return clusters.offsets + batch_head * (C + 1); }
   __device__ int first_task(const int32_t* offsets, int c) const { return (offsets[c] >> task_bits) + c; }
   __device__ int tasks_of(int begin, int end) const { return (end - begin + (1 << task_bits) - 1) >> task_bits; }
 };
@@ -50,7 +50,7 @@ struct MemberTask {
     first = offsets[cluster] + ((number - p.first_task(offsets, cluster)) << p.task_bits);
     end = min(first + (1 << p.task_bits), cluster < p.C ? offsets[cluster + 1] : int(p.size.N));
     of_cluster = batch_head * p.C + cluster;
-    permutation = p.groups.permutation + batch_head * p.size.N;
+    permutation = p.clusters.permutation + batch_head * p.size.N;
     topk = p.topk + int64_t(of_cluster) * p.top;
     k = cluster < p.C ? p.top : 0;
   }

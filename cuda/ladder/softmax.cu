@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(threads) in_registers(Rows size, const float* 
     const auto each_kept = [&](auto f) {
 #pragma unroll
       for (int k = 0; k < items / in_pack; ++k) {
-        const int64_t c = k * 32 + row_lane<32>();
+        const int64_t c = k * 32 + row_thread<32>();
         if (c < size.cols / in_pack) f(keep[k], row * size.cols / in_pack + c);
       }
     };
