@@ -64,6 +64,16 @@ for seed in 2 3; do
 done
 table_1 "1 2 3"
 
+# More clusters only in the tuning (the paper's appendix C.3), beside more from the start
+first i-clustered-200-1 --attention i-clustered-200
+tuned i-clustered-200-1-tuned i-clustered-200-1 --attention i-clustered-200
+runs="i-clustered-100-1-tuned i-clustered-200-1-tuned"
+for clusters in 200 300; do
+  tuned i-clustered-$clusters-from-100-tuned i-clustered-100-1 --attention i-clustered-$clusters
+  runs+=" i-clustered-$clusters-from-100-tuned"
+done
+compare more-clusters "$runs"
+
 # Variants whose keys are the queries
 for attention in shared-full lsh-1 lsh-4; do first "$attention-1" --attention "$attention"; done
 compare table-shared "full-1 shared-full-1 lsh-1-1 lsh-4-1" --attention full,shared-full,lsh-1,lsh-4
