@@ -1,6 +1,7 @@
 // The paper's propositions, asked of the library's kernels in random cases.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/random.h"
 #include "tests/attention/reference.h"
@@ -68,8 +69,8 @@ double spectral_norm(const reference::Matrix& k) {
   return norm;
 }
 
-// The rows of weights of a library variant: its output for values that are unit vectors. Computes in float64 on the
-// CPU, in `dtype` on CUDA. `spec` ends where the next option begins.
+// The rows of weights of a library variant: its output for values that are unit vectors. `spec` ends where the next
+// option begins.
 reference::Matrix weights_of(const std::string& spec, const reference::Problem& p, Device device, DType dtype) {
   const auto tensor = [&](const reference::Matrix& m) {
     std::vector<double> flat;
@@ -85,8 +86,10 @@ reference::Matrix weights_of(const std::string& spec, const reference::Problem& 
   const auto attention = make_attention(concat(spec, "scale=", p.scale));
   const auto flat = as_double((*attention)(tensor(p.q), tensor(p.k), unit, {}, context).value().to(Device::cpu));
   reference::Matrix rows;
-  for (auto row = flat.begin(); row != flat.end(); row += long(p.k.size()))
+  for (auto row = flat.begin(); row != flat.end(); row += long(p.k.size())) {
     rows.emplace_back(row, row + long(p.k.size()));
+    REQUIRE(std::accumulate(row, row + long(p.k.size()), 0.0) == Approx(1).margin(0.01));
+  }
   return rows;
 }
 
