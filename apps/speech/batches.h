@@ -39,8 +39,8 @@ std::vector<Sentence> join(const std::vector<Sentence>& sentences, int64_t count
 // sequence.
 std::vector<std::vector<size_t>> cut_batches(const std::vector<Sentence>& sequences, int64_t batch_frames);
 
-// SpecAugment (Park et al. 2019) without warping: sets two random bands, each of at most a fifth of the filterbanks, and
-// two random spans of frames to 0, the mean of normalized features.
+// SpecAugment (Park et al. 2019) without warping: sets two random bands, each of at most a fifth of the filterbanks,
+// and two random spans of frames to 0, the mean of normalized features.
 void hide_at_random(Sentence& sentence, RandomStream& random);
 
 // The batches of a training: each epoch joins the sentences at random, sorts them by length and shuffles the batches.
