@@ -123,6 +123,10 @@ Variable mean_squared_error(const Variable& x, const Variable& target);
 // ---- attention: q [B, N, H, D], k [B, S, H, D], v [B, S, H, M] -> [B, N, H, M]
 // softmax(scale q k^T + mask) v, in tiles (ops/attention.cpp).
 Variable attention(const Variable& q, const Variable& k, const Variable& v, const AttentionOptions& options = {});
+// The same over the keys of several sets, no two of which have a key of one query in common (ops/joined_attention.cpp).
+// `options` has no pattern and no dropout; each set has its own. Error: a set has classes < 1.
+Variable joined_attention(const Variable& q, const Variable& k, const Variable& v, const std::vector<KeySet>& sets,
+                          const AttentionOptions& options = {});
 // The mean of x [B, N, H, D] over each cluster: [B, C, H, D] (ops/cluster_mean.cpp; equation 3).
 Variable cluster_mean(const Variable& x, const Clusters& clusters);
 // Each query gets its cluster's row of x [B, C, H, M]: [B, N, H, M] (equation 6).

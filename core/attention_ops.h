@@ -30,6 +30,14 @@ struct AttentionOptions {
   double scale = 0;
 };
 
+// Some keys of each query: those at distances that are a multiple of `classes`, if `pattern` allows them. The pattern
+// counts every `classes`-th position.
+struct KeySet {
+  int64_t classes = 1;
+  Pattern pattern{};
+  Dropout dropout{};  // of the weights
+};
+
 // ---- clusters of queries
 // planes [bits, D + 1], float32: row j is a normal vector, then its threshold: normal with `bias`, else 0. Error: bits
 // outside 1..64.

@@ -31,9 +31,9 @@ struct BatchHead {
         batch(batch_head / size.H),
         head(batch_head % size.H),
         N(int(size.N)),
-        queries(int(min(max(mask.queries(batch, size.N), int64_t{0}), size.N))),
-        keys(int(min(max(mask.keys(batch, size.S), int64_t{0}), size.S))),
-        allowed(mask.allowed ? mask.allowed + batch * mask.allowed_batch + head * mask.allowed_head : nullptr),
+        queries(int(min(max(mask.queries(batch, head, size.N), int64_t{0}), size.N))),
+        keys(int(min(max(mask.keys(batch, head, size.S), int64_t{0}), size.S))),
+        allowed(mask.allowed_of(batch, head)),
         query_step(mask.allowed_query),
         key_step(mask.allowed_key),
         positions(mask) {}

@@ -45,14 +45,14 @@ __global__ void __launch_bounds__(threads) mask_pairs(ChunkSlots c, Mask mask, b
     const int32_t row = first + threadIdx.x < c.keys() ? c.key_rows(slot)[first + threadIdx.x] : -1;
     const int32_t key = row < 0 ? -1 : int32_t(row / c.H % c.N);
     position[threadIdx.x] = key;
-    label[threadIdx.x] = key < 0 || key >= mask.keys(b, c.N) ? -1 : label_of(key);
+    label[threadIdx.x] = key < 0 || key >= mask.keys(b, h, c.N) ? -1 : label_of(key);
   }
   __syncthreads();
   const int mine = int(threadIdx.x) % mask_keys;
   if (first + mine >= c.keys()) return;
   for (int64_t i = threadIdx.x / mask_keys; i < queries; i += threads / mask_keys) {
     const auto query = int32_t(c.query_rows(slot)[i] / c.H % c.N);
-    const bool same = query < mask.queries(b, c.N) && label[mine] == label_of(query);
+    const bool same = query < mask.queries(b, h, c.N) && label[mine] == label_of(query);
     allowed[(slot * c.chunk + i) * c.keys() + first + mine] =
         same && position[mine] != query && mask.visible(b, h, query, position[mine]);
   }
@@ -89,9 +89,9 @@ template <class T, bool packs>
 __global__ void __launch_bounds__(threads_a_block<32>)
     keep_own(ChunkSlots c, Mask mask, int64_t cols, const float* logsumexp, const T* x, float* y) {
   each_row<32>(c.B * c.N * c.H, [&](int64_t row) {
-    const int64_t b = row / (c.N * c.H), i = row / c.H % c.N;
-    const bool own = (!logsumexp || logsumexp[row] == -INFINITY) && i < mask.queries(b, c.N) && i < mask.keys(b, c.N) &&
-                     mask.visible(b, row % c.H, i, i);
+    const int64_t b = row / (c.N * c.H), i = row / c.H % c.N, h = row % c.H;
+    const bool own = (!logsumexp || logsumexp[row] == -INFINITY) && i < mask.queries(b, h, c.N) &&
+                     i < mask.keys(b, h, c.N) && mask.visible(b, h, i, i);
     each_chunk<32>(cols, [&](int64_t k) {
       store_chunk<packs>(own ? load_chunk<packs>(x + row * cols, cols, k) : Chunk{}, y + row * cols, cols, k);
     });

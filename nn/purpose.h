@@ -18,7 +18,8 @@ enum class Purpose : uint32_t {
   feed_forward_dropout,
   feed_forward_output_dropout,
   test,
-  rotations,  // of lsh
+  rotations,      // of lsh
+  class_dropout,  // of strided: of the keys at multiples of the stride
 };
 
 }  // namespace cairn

@@ -14,8 +14,10 @@ import subprocess
 import sys
 
 # The numbers last reached. Lower them as work goes on. Raise one only with a reason in the commit.
-# 1600 words: what a GPU showed; 600: the reviewers' questions (nn/attention/REVIEWS.md). 400 lines: faster kernels for it, and block clusters in the emulator.
-NUMBERS = {"lines outside tests": 23316 + 400, "lines in tests": 15568, "words of pages": 14893 + 1600 + 600}
+# Outside tests: 400 lines for faster kernels and block clusters in the emulator; 500: the paper's tables on speech
+# (`speech compare`, tables.sh); 200: attention joined from sets of keys, lsh with keys of its own. In tests: 110 for
+# these, 100 for `compare`. Words: 1600, what a GPU showed; 600, the reviewers' questions; 500, speech's tables.
+NUMBERS = {"lines outside tests": 23316 + 1100, "lines in tests": 15568 + 210, "words of pages": 14893 + 2700}
 LIMITS = {what: number * 102 // 100 for what, number in NUMBERS.items()}
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

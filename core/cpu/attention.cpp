@@ -24,7 +24,7 @@ void attention_forward(Stream, const AttentionOperands<T>& in, HeadView<T> out, 
     thread_local Scratch<T> score_memory, factor_memory;
     const int64_t batch_head = task / query_tiles, b = batch_head / H, h = batch_head % H;
     const int64_t q0 = task % query_tiles * tile_queries, end = std::min(N, q0 + tile_queries);
-    const int64_t q1 = std::clamp(mask.queries(b, N), q0, end);
+    const int64_t q1 = std::clamp(mask.queries(b, h, N), q0, end);
     T* scores = score_memory.take(tile_queries * tile_row(tile_keys));
     T* factor = factor_memory.take(tile_keys);
     T running_max[max_tile_queries], sum[max_tile_queries], correction[max_tile_queries];
@@ -32,7 +32,7 @@ void attention_forward(Stream, const AttentionOperands<T>& in, HeadView<T> out, 
     std::fill_n(sum, tile_queries, T(0));
     bool first = true;  // `out` holds nothing yet
 
-    each_keys(mask, q0, q1, 0, mask.keys(b, size.S), tile_keys, [&](int64_t k0, int64_t k1) {
+    each_keys(mask, q0, q1, 0, mask.keys(b, h, size.S), tile_keys, [&](int64_t k0, int64_t k1) {
       const Tile t{b, h, q0, q1, k0, k1};
       score_tile(in, t, scores);
       for (int64_t i = 0; i < t.rows(); ++i) {

@@ -72,8 +72,7 @@ void score_tile(const AttentionOperands<T>& in, const Tile& t, T* scores) {
   if (!mask.allowed && all) return;
   if (all && mask.allowed_key == 1) {  // a loop without branches
     for (int64_t i = t.q0; i < t.q1; ++i) {
-      const uint8_t* const allowed =
-          mask.allowed + t.batch * mask.allowed_batch + t.head * mask.allowed_head + i * mask.allowed_query + t.k0;
+      const uint8_t* const allowed = mask.allowed_of(t.batch, t.head) + i * mask.allowed_query + t.k0;
       T* const row = scores + (i - t.q0) * t.row();
       for (int64_t j = 0; j < t.cols(); ++j) row[j] = allowed[j] ? row[j] : -std::numeric_limits<T>::infinity();
     }
@@ -99,8 +98,8 @@ void dropout_factors(const Dropout& dropout, PhiloxKey key, int64_t batch_head, 
 }
 
 // Queries below q1 see no key from this one on.
-inline int64_t end_of_keys(const Mask& mask, const AttentionSize& size, int64_t batch, int64_t q1) {
-  const int64_t keys = mask.keys(batch, size.S);
+inline int64_t end_of_keys(const Mask& mask, const AttentionSize& size, int64_t batch, int64_t head, int64_t q1) {
+  const int64_t keys = mask.keys(batch, head, size.S);
   return mask.causal ? std::min(keys, q1) : keys;
 }
 
@@ -189,7 +188,7 @@ void attention_gradient(const AttentionOperands<T>& in, const TopKeys<T>& top, c
     T* gradient = gradient_memory.take(tile_queries * tile_row(tile_keys));
     T* factor = factor_memory.take(tile_keys);
     const int64_t batch_head = task / splits, split = task % splits, b = batch_head / H, h = batch_head % H;
-    const int64_t queries = mask.queries(b, N), keys = mask.keys(b, S);
+    const int64_t queries = mask.queries(b, h, N), keys = mask.keys(b, h, S);
     const int64_t first_tile = split * key_tiles / splits, end_tile = (split + 1) * key_tiles / splits;
     T* dq_rows = partial ? partial + task * N * D : dq.batch_head(b, h);
     const int64_t dq_stride = partial ? D : dq.row_stride;

@@ -126,7 +126,7 @@ void centroid_topk_forward(Stream, const AttentionOperands<T>& in, int64_t k, bo
     thread_local Scratch<T> score_memory, factor_memory, largest_memory;
     const int64_t batch_head = task / query_tiles, b = batch_head / H, h = batch_head % H;
     const int64_t q0 = task % query_tiles * tile_queries, end = std::min(N, q0 + tile_queries);
-    const int64_t q1 = std::clamp(mask.queries(b, N), q0, end), last = end_of_keys(mask, size, b, q1);
+    const int64_t q1 = std::clamp(mask.queries(b, h, N), q0, end), last = end_of_keys(mask, size, b, h, q1);
     T* scores = score_memory.take(tile_queries * tile_row(tile_keys));
     T* factor = factor_memory.take(tile_keys);
     T* largest_scores = largest_memory.take(tile_queries * k);

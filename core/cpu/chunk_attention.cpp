@@ -38,10 +38,10 @@ void chunk_mask(Stream, ChunkSlots c, Mask mask, bool* allowed) {
       for (int64_t j = 0; j < keys; ++j) {
         const int32_t row = c.key_rows(slot)[j];
         position[j] = row < 0 ? -1 : int32_t(row / c.H % c.N);
-        label[j] = row < 0 || position[j] >= mask.keys(b, c.N) ? -1 : label_of(position[j]);
+        label[j] = row < 0 || position[j] >= mask.keys(b, h, c.N) ? -1 : label_of(position[j]);
       }
       for (int64_t i = 0; i < c.queries[c.before() + slot]; ++i) {
-        const int32_t query = position[own + i], wanted = query < mask.queries(b, c.N) ? label_of(query) : -2;
+        const int32_t query = position[own + i], wanted = query < mask.queries(b, h, c.N) ? label_of(query) : -2;
         bool* const row = allowed + (slot * c.chunk + i) * keys;
         for (int64_t j = 0; j < keys; ++j) row[j] = label[j] == wanted;
         row[own + i] = false;
@@ -84,9 +84,9 @@ void own_rows(Stream, ChunkSlots c, Mask mask, int64_t cols, const Accum<T>* log
   constexpr T none = -std::numeric_limits<T>::infinity();
   parallel_for(c.B * c.N * c.H, rows_a_task(cols), [=](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t b = row / (c.N * c.H), i = row / c.H % c.N;
-      const bool own = (!logsumexp || logsumexp[row] == none) && i < mask.queries(b, c.N) && i < mask.keys(b, c.N) &&
-                       mask.visible(b, row % c.H, i, i);
+      const int64_t b = row / (c.N * c.H), i = row / c.H % c.N, h = row % c.H;
+      const bool own = (!logsumexp || logsumexp[row] == none) && i < mask.queries(b, h, c.N) &&
+                       i < mask.keys(b, h, c.N) && mask.visible(b, h, i, i);
       for (int64_t j = 0; j < cols; ++j) y[row * cols + j] = own ? x[row * cols + j] : T(0);
     }
   });

@@ -33,20 +33,35 @@ struct AttentionSize {
 };
 
 // Which keys a query may attend to: by positions, lengths and a mask of single scores. A null pointer masks nothing.
+//
+// A head may be a residue class of the positions of a sequence with `heads` heads: row a of head r heads + h is
+// position a classes + r of the sequence's head h (autograd/ops/joined_attention.cpp). Lengths count positions of the
+// sequence; causal flag and pattern compare rows.
 struct Mask : Positions {
   const int32_t* query_lengths = nullptr;  // [B]: queries beyond get zeros
   const int32_t* key_lengths = nullptr;    // [B]: keys beyond get no weight
   const uint8_t* allowed = nullptr;        // 0 forbids; element strides below (0 where broadcast)
-  int64_t allowed_batch = 0, allowed_head = 0, allowed_query = 0, allowed_key = 0;
+  int64_t allowed_batch = 0, allowed_head = 0, allowed_class = 0, allowed_query = 0, allowed_key = 0;
+  int64_t classes = 1, heads = INT64_MAX;
 
-  CAIRN_HD int64_t queries(int64_t batch, int64_t N) const { return query_lengths ? query_lengths[batch] : N; }
-  CAIRN_HD int64_t keys(int64_t batch, int64_t S) const { return key_lengths ? key_lengths[batch] : S; }
+  // How many rows of the head are valid.
+  CAIRN_HD int64_t queries(int64_t batch, int64_t head, int64_t N) const {
+    return query_lengths ? rows(head, query_lengths[batch]) : N;
+  }
+  CAIRN_HD int64_t keys(int64_t batch, int64_t head, int64_t S) const {
+    return key_lengths ? rows(head, key_lengths[batch]) : S;
+  }
+  // The rows of the head that are positions below `length`.
+  CAIRN_HD int64_t rows(int64_t head, int64_t length) const { return (length + classes - 1 - head / heads) / classes; }
+  // May query 0 attend to key 0? Null: all may attend to all.
+  CAIRN_HD const uint8_t* allowed_of(int64_t batch, int64_t head) const {
+    if (!allowed) return nullptr;
+    return allowed + batch * allowed_batch + head % heads * allowed_head + head / heads * allowed_class;
+  }
   // Does it hide keys within the lengths?
   CAIRN_HD bool elementwise() const { return allowed || !all(); }
   CAIRN_HD bool visible(int64_t batch, int64_t head, int64_t query, int64_t key) const {
-    return sees(query, key) &&
-           (!allowed ||
-            allowed[batch * allowed_batch + head * allowed_head + query * allowed_query + key * allowed_key] != 0);
+    return sees(query, key) && (!allowed || allowed_of(batch, head)[query * allowed_query + key * allowed_key] != 0);
   }
 };
 

@@ -13,28 +13,28 @@ struct Range {
   Int begin, end;
 };
 
-// Positions i and j see each other if |i - j| <= window, if (i - j) mod stride = 0, or if one of them is below
-// `global`. In this file, sums that could overflow are written as differences.
+// Positions i and j see each other if |i - j| <= window, or if one of them is below `global`. In this file, sums that
+// could overflow are written as differences.
 struct Pattern {
   int32_t window = -1;  // negative: all positions see each other
-  int32_t stride = 0;   // 0: none
   int32_t global = 0;
+  bool self = true;  // false: a position is not in its own window
 
   CAIRN_HD bool all() const { return window < 0; }
   template <class Int>
   CAIRN_HD bool sees(Int i, Int j) const {
     const Int distance = i < j ? j - i : i - j;
-    return all() || distance <= window || i < global || j < global || (stride > 0 && distance % stride == 0);
+    return all() || (distance <= window && (self || distance > 0)) || i < global || j < global;
   }
 
   // The first range in [from, limit) of positions that some position of [begin, end) sees; {limit, limit} if there is
   // none. Dropout draws for four keys at once, so ranges are rounded out to multiples of 4, or end at `limit`; each
-  // four of a range has a position that is seen. `from` must be a multiple of 4. Two ranges may touch.
+  // four of a range has a position that is seen, if positions see themselves. `from` must be a multiple of 4. Two
+  // ranges may touch.
   template <class Int>
   CAIRN_HD Range<Int> next(Int begin, Int end, Int from, Int limit) const {
     if (begin >= end || from >= limit) return {limit, limit};
-    const Int rows = end - begin;
-    if (all() || begin < global || (stride > 0 && rows >= stride)) return {from, limit};
+    if (all() || begin < global) return {from, limit};
     Range<Int> range{limit, limit};
     if (from < global) {
       range = {from, limit < global ? limit : Int(global)};
@@ -42,15 +42,6 @@ struct Pattern {
       // The windows together are [begin - window, end + window).
       const Int first = from > begin - window ? from : begin - window;
       if (from - end < window && first < limit) range = {first, limit - end < window ? limit : end + window};
-      if (stride > 0) {
-        // Ranges of `rows` positions repeat every `stride` positions; `from` is `phase` behind the beginning of one.
-        const Int remainder = (from - begin) % stride, phase = remainder < 0 ? remainder + stride : remainder;
-        const Int skipped = phase < rows ? 0 : stride - phase, length = phase < rows ? rows - phase : rows;
-        if (skipped < range.begin - from) {
-          const Int strided = from + skipped;
-          range = {strided, limit - strided < length ? limit : strided + length};
-        }
-      }
     }
     const Int beyond = (4 - range.end % 4) % 4;
     return {range.begin == limit ? limit : range.begin / 4 * 4,
@@ -72,11 +63,12 @@ struct Positions {
   template <class Int>
   CAIRN_HD bool sees_all(Int q0, Int q1, Int k0, Int k1) const {
     if (causal && k1 - 1 > q0) return false;
-    return pattern.all() || (q1 - 1 - k0 <= pattern.window && k1 - 1 - q0 <= pattern.window) || q1 <= pattern.global ||
+    const bool near = q1 - 1 - k0 <= pattern.window && k1 - 1 - q0 <= pattern.window;
+    return pattern.all() || (near && (pattern.self || q1 <= k0 || k1 <= q0)) || q1 <= pattern.global ||
            k1 <= pattern.global;
   }
-  // Pattern::next() of the keys that queries [q0, q1) see, and of the queries that see keys [k0, k1). Every position
-  // sees itself, so a range that ends at the causal limit drops only keys that no query of [q0, q1) sees.
+  // Pattern::next() of the keys that queries [q0, q1) see, and of the queries that see keys [k0, k1). A range that ends
+  // at the causal limit drops only keys that no query of [q0, q1) sees.
   template <class Int>
   CAIRN_HD Range<Int> next_keys(Int q0, Int q1, Int from, Int limit) const {
     const Int end = causal && q1 < limit ? q1 : limit;

@@ -70,8 +70,8 @@ Sizes expect_attention(const char* operation, const Tensor& q, const Tensor& k, 
     check(mask.allowed.rank() <= 4 && broadcast(mask.allowed.shape(), full, operation) == full, operation,
           ": a mask of shape ", mask.allowed.shape(), " does not broadcast to [B, H, N, S] = ", full);
   }
-  check(mask.pattern.stride >= 0 && mask.pattern.global >= 0, operation, ": expected a pattern's stride and global ",
-        "positions to be at least 0, got ", mask.pattern.stride, " and ", mask.pattern.global);
+  check(mask.pattern.global >= 0, operation, ": expected a pattern's global positions to be at least 0, got ",
+        mask.pattern.global);
   check(options.dropout.p >= 0 && options.dropout.p <= 1, operation, ": expected a dropout probability, got ",
         options.dropout.p);
   return expect(operation, more, s);

@@ -1,11 +1,16 @@
-// local-W, longformer-W and strided-W: which keys a query sees depends on positions alone. The kernels skip tiles in
-// which no query sees a key.
+// local-W, longformer-W and strided-W: which keys a query sees depends on positions alone.
 //
-//   local-W       the keys with |i - j| <= W
-//   longformer-W  the same, and the first `global` positions see all and are seen by all (Longformer, Beltagy et al.
-//                 2020; here with one set of projections)
+//   local-W       the keys with |i - j| <= W; with `dilation` d, those at the distances 0, d, 2 d, ..., W d (Beltagy et
+//                 al. 2020)
+//   longformer-W  the keys with |i - j| <= W; the first `global` positions see all and are seen by all (Longformer,
+//   Beltagy et
+//                 al. 2020; here with one set of projections)
 //   strided-W     the keys with |i - j| <= W or (i - j) mod W = 0 (Sparse Transformer, Child et al. 2019; here in one
 //                 head, and in both directions)
+//
+// The kernels skip tiles in which no query sees a key. But nearly every tile has keys at multiples of a small distance.
+// So each residue class of positions becomes a sequence, in which these keys are neighbors
+// (autograd/ops/joined_attention.cpp).
 #include <limits>
 
 #include "nn/attention/attention.h"
@@ -13,53 +18,62 @@
 namespace cairn {
 namespace {
 
+constexpr int32_t largest = std::numeric_limits<int32_t>::max();
+
 struct Patterned : Attention {
-  Pattern pattern;
+  int32_t window = 0, global = 0;
+  int64_t dilation = 1;
+  bool strided = false;
 
   Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
                       const AttentionContext& context) const override {
     check<UsageError>(q.size(1) == k.size(1), "attention '", spec(), "' depends on the positions of one sequence, ",
                       "so it has no cross attention: ", q.size(1), " queries, ", k.size(1), " keys");
     check<UsageError>(mask.pattern.all(), "attention '", spec(), "' cannot honor a pattern besides its own");
-    AttentionOptions all = options(mask, context);
-    all.mask.pattern = pattern;
-    return attention(q, k, v, all);
+    const Dropout dropout = context.weights_dropout(Purpose::attention_dropout);
+    std::vector<KeySet> sets{{dilation, {window, global}, dropout}};
+    // The residue class contains the position itself and those at distance W, so the window leaves them out.
+    if (strided)
+      sets = {{1, {window - 1, 0, false}, dropout}, {window, {}, context.weights_dropout(Purpose::class_dropout)}};
+    return joined_attention(q, k, v, sets, {.mask = mask, .scale = scale()});
   }
   double flops(const AttentionWork& work) const override {
-    const double strided = pattern.stride > 0 ? work.length / double(pattern.stride) : 0;
-    return work.attend(2 * (double(pattern.window) + double(pattern.global)) + 1 + strided);
+    return work.attend(2 * (double(window) + double(global)) + 1 + (strided ? work.length / double(window) : 0));
   }
   std::string full_because(int64_t queries, int64_t) const override {
-    const bool sees_all = int64_t(pattern.window) + pattern.global + 1 >= queries || pattern.stride == 1;
-    return sees_all ? concat("each of the ", queries, " positions sees all") : "";
+    const bool wide = int64_t(window) + global + 1 >= queries && (dilation == 1 || queries <= 1);
+    return wide || (strided && window == 1) ? concat("each of the ", queries, " positions sees all") : "";
   }
 };
 
-std::unique_ptr<Patterned> make_local(SpecReader& spec) {
+std::unique_ptr<Patterned> make(SpecReader& spec) {
   auto variant = std::make_unique<Patterned>();
-  variant->pattern.window = int32_t(spec.number("neighbors"));
+  variant->window = int32_t(spec.number("neighbors"));
   return variant;
 }
 
 }  // namespace
 
-extern const AttentionVariant local_variant{
-    "local", "every query against its neighbors, this many on either side",
-    [](SpecReader& spec) -> std::unique_ptr<Attention> { return make_local(spec); }};
+extern const AttentionVariant local_variant{"local", "every query against its neighbors, this many on either side",
+                                            [](SpecReader& spec) -> std::unique_ptr<Attention> {
+                                              auto variant = make(spec);
+                                              variant->dilation = spec.integer("dilation", 1, 1, largest,
+                                                                               "distance from a neighbor to the next");
+                                              return variant;
+                                            }};
 
 extern const AttentionVariant longformer_variant{
     "longformer", "local; the first positions also see all and are seen by all",
     [](SpecReader& spec) -> std::unique_ptr<Attention> {
-      auto variant = make_local(spec);
-      variant->pattern.global = int32_t(
-          spec.integer("global", 1, 0, std::numeric_limits<int32_t>::max(), "number of global positions; 0: as local"));
+      auto variant = make(spec);
+      variant->global = int32_t(spec.integer("global", 1, 0, largest, "number of global positions; 0: as local"));
       return variant;
     }};
 
 extern const AttentionVariant strided_variant{"strided", "local, plus the keys at multiples of this distance",
                                               [](SpecReader& spec) -> std::unique_ptr<Attention> {
-                                                auto variant = make_local(spec);
-                                                variant->pattern.stride = variant->pattern.window;
+                                                auto variant = make(spec);
+                                                variant->strided = true;
                                                 return variant;
                                               }};
 

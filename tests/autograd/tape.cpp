@@ -200,6 +200,10 @@ TEST_CASE("a gradient repeats the draws of its forward pass, even after the gene
       {"dropout", [](const auto& x, const auto& o) { return dropout(x, o.dropout.p, o.dropout.draw); }},
       {"dropout_add", [](const auto& x, const auto& o) { return dropout_add(x, o.dropout.p, o.dropout.draw, x); }},
       {"attention", [](const auto& x, const auto& o) { return attention(x, x, x, o); }},
+      {"joined_attention",
+       [&](const auto& x, const auto& o) {
+         return joined_attention(x, x, x, {{1, {1, 0, false}, o.dropout}, {2, {}, o.dropout}});
+       }},
       {"chunk_attention", [&](const auto& x, const auto& o) { return chunk_attention(x, x, x, clusters, {}, o); }},
       {"improved_clustered",
        [&](const auto& x, const auto& o) { return improved_clustered(x, x, x, clusters, 2, o).out; }},

@@ -18,24 +18,23 @@ std::vector<Positions> every_kind() {
   std::vector<Positions> kinds;
   for (bool causal : {false, true})
     for (int32_t window : {-1, 0, 1, 5, 12, maximum})
-      for (int32_t stride : {0, 1, 3, 11, maximum})
-        for (int32_t global : {0, 1, 6, maximum}) kinds.push_back({causal, {window, stride, global}});
+      for (int32_t global : {0, 1, 6, maximum})
+        for (bool self : {true, false}) kinds.push_back({causal, {window, global, self}});
   return kinds;
 }
 
 std::string text(const Positions& p) {
-  return "window " + std::to_string(p.pattern.window) + " stride " + std::to_string(p.pattern.stride) + " global " +
-         std::to_string(p.pattern.global) + (p.causal ? " causal" : "");
+  return "window " + std::to_string(p.pattern.window) + " global " + std::to_string(p.pattern.global) +
+         (p.pattern.self ? "" : " without self") + (p.causal ? " causal" : "");
 }
 
 // Visibility by its definition.
 bool sees(const Positions& p, int64_t i, int64_t j) {
   if (p.causal && j > i) return false;
-  const auto [window, stride, global] = p.pattern;
+  const auto [window, global, self] = p.pattern;
   if (window < 0) return true;
-  if (std::abs(i - j) <= window) return true;
   if (i < global || j < global) return true;
-  return stride > 0 && (i - j) % stride == 0;
+  return std::abs(i - j) <= window && (self || i != j);
 }
 
 // The groups of four positions below `limit` that the runs from `from` on cover.
@@ -67,7 +66,7 @@ TEST_CASE("a pattern decides by positions which keys a query sees", "[attention]
       }
 }
 
-TEST_CASE("runs cover exactly the groups of four positions with a visible key", "[attention]") {
+TEST_CASE("runs cover exactly the groups of four positions with a visible key or a query itself", "[attention]") {
   constexpr int n = 30;
   for (const Positions& p : every_kind())
     for (int begin = 0; begin < n; begin += 4)
@@ -75,11 +74,13 @@ TEST_CASE("runs cover exactly the groups of four positions with a visible key", 
         for (int limit : {0, 13, n})
           for (int from : {0, 8}) {
             INFO(text(p) << ", [" << begin << ", " << end << "), limit " << limit << ", from " << from);
+            Positions with_self = p;
+            with_self.pattern.self = true;
             std::vector<bool> keys(size_t(limit + 3) / 4, false), queries = keys;
             for (int i = begin; i < end; ++i)
               for (int j = from; j < limit; ++j) {
-                if (sees(p, i, j)) keys[size_t(j) / 4] = true;
-                if (sees(p, j, i)) queries[size_t(j) / 4] = true;
+                if (sees(with_self, i, j)) keys[size_t(j) / 4] = true;
+                if (sees(with_self, j, i)) queries[size_t(j) / 4] = true;
               }
             REQUIRE(covered(from, limit, [&](int at) { return p.next_keys(begin, end, at, limit); }) == keys);
             REQUIRE(covered(from, limit, [&](int at) { return p.next_queries(begin, end, at, limit); }) == queries);
@@ -98,8 +99,8 @@ TEST_CASE("a tile that is reported as fully visible is fully visible", "[attenti
               for (int j = k0; j < k1; ++j) all = all && sees(p, i, j);
             INFO(text(p) << ", queries [" << q0 << ", " << q1 << "), keys [" << k0 << ", " << k1 << ")");
             if (p.sees_all(q0, q1, k0, k1)) REQUIRE(all);
-            // Without strides and global positions, sees_all() is exact.
-            if (all && p.pattern.stride == 0 && p.pattern.global == 0) REQUIRE(p.sees_all(q0, q1, k0, k1));
+            // Without global positions, sees_all() is exact.
+            if (all && p.pattern.global == 0) REQUIRE(p.sees_all(q0, q1, k0, k1));
           }
 }
 
@@ -107,8 +108,8 @@ TEST_CASE("patterns of positions do not overflow", "[attention]") {
   const int last = maximum - 255;  // the maximum of CUDA's kernels
   std::vector<Positions> kinds = every_kind();
   for (int32_t large : {maximum - 1, maximum - 300, maximum / 2, 1 << 30}) {
-    kinds.push_back({false, {large, large, 0}});
-    kinds.push_back({false, {0, large, large}});
+    kinds.push_back({false, {large, 0, false}});
+    kinds.push_back({false, {0, large}});
   }
   for (const Positions& p : kinds)
     for (int begin : {0, 4, 1 << 30, last / 4 * 4 - 64, last / 4 * 4})

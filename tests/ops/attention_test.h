@@ -85,9 +85,10 @@ inline std::vector<std::pair<std::string, AttentionMask>> every_mask(const HeadS
   masks.push_back({"everything", every_way_masked(s)});
   const auto share = [&](int64_t parts) { return int32_t(s.S / parts); };
   masks.push_back({"a window", {.pattern = {share(9)}}});
-  masks.push_back({"global positions and a stride", {.causal = true, .pattern = {share(40), share(3), 1}}});
+  masks.push_back({"global positions", {.causal = true, .pattern = {share(40), 1}}});
+  masks.push_back({"a window without itself", {.pattern = {share(9) + 1, 0, false}}});
   masks.push_back({"everything and a pattern", every_way_masked(s)});
-  masks.back().second.pattern = {share(10), share(4), 2};
+  masks.back().second.pattern = {share(10), 2, false};
   return masks;
 }
 

@@ -167,10 +167,9 @@ inline bool may_attend(const AttentionMask& mask, int64_t b, int64_t h, int64_t 
   if (mask.query_lengths.defined() && i >= mask.query_lengths.data<int32_t>()[b]) return false;
   if (mask.key_lengths.defined() && j >= mask.key_lengths.data<int32_t>()[b]) return false;
   if (mask.causal && j > i) return false;
-  const auto [window, stride, global] = mask.pattern;
+  const auto [window, global, self] = mask.pattern;
   const int64_t distance = i < j ? j - i : i - j;
-  if (window >= 0 && distance > window && std::min(i, j) >= global && (stride == 0 || distance % stride != 0))
-    return false;
+  if (window >= 0 && (distance > window || (!self && distance == 0)) && std::min(i, j) >= global) return false;
   if (!mask.allowed.defined()) return true;
   const int64_t index[4] = {b, h, i, j};
   int64_t place = 0;
