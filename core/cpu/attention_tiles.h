@@ -68,20 +68,23 @@ void score_tile(const AttentionOperands<T>& in, const Tile& t, T* scores) {
   const Mask& mask = in.mask;
   gemm_tile(false, true, t.rows(), t.cols(), in.size.D, in.size.scale, in.q.at(t.batch, t.q0, t.head), in.q.row_stride,
             in.k.at(t.batch, t.k0, t.head), in.k.row_stride, 0.0, scores, t.row());
-  const bool all = mask.sees_all(t.q0, t.q1, t.k0, t.k1);
-  if (!mask.allowed && all) return;
-  if (all && mask.allowed_key == 1) {  // a loop without branches
+  // Loops without branches, which the compiler vectorizes.
+  constexpr T hidden = -std::numeric_limits<T>::infinity();
+  const Positions positions = mask;
+  if (!positions.sees_all(t.q0, t.q1, t.k0, t.k1)) {
     for (int64_t i = t.q0; i < t.q1; ++i) {
-      const uint8_t* const allowed = mask.allowed_of(t.batch, t.head) + i * mask.allowed_query + t.k0;
       T* const row = scores + (i - t.q0) * t.row();
-      for (int64_t j = 0; j < t.cols(); ++j) row[j] = allowed[j] ? row[j] : -std::numeric_limits<T>::infinity();
+      const auto query = int32_t(i), first = int32_t(t.k0);
+      for (int32_t j = 0; j < int32_t(t.cols()); ++j) row[j] = positions.sees(query, first + j) ? row[j] : hidden;
     }
-    return;
   }
-  for (int64_t i = t.q0; i < t.q1; ++i)
-    for (int64_t j = t.k0; j < t.k1; ++j)
-      if (!mask.visible(t.batch, t.head, i, j))
-        scores[(i - t.q0) * t.row() + j - t.k0] = -std::numeric_limits<T>::infinity();
+  if (!mask.allowed) return;
+  for (int64_t i = t.q0; i < t.q1; ++i) {
+    const uint8_t* const allowed = mask.allowed_of(t.batch, t.head) + i * mask.allowed_query + t.k0 * mask.allowed_key;
+    const int64_t step = mask.allowed_key;
+    T* const row = scores + (i - t.q0) * t.row();
+    for (int64_t j = 0; j < t.cols(); ++j) row[j] = allowed[j * step] ? row[j] : hidden;
+  }
 }
 
 // factor[j - k0] = 1 / (1 - p) or 0 for keys [k0, k1) of one query. k0 is a multiple of 4.
