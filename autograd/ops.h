@@ -151,12 +151,17 @@ ImprovedClusteredResult improved_clustered(const Variable& q, const Variable& k,
                                            const AttentionOptions& rest_options = {}, bool mass_gradient = true,
                                            const Tensor& given = {});
 
-// ---- lsh: attention in buckets, with the queries as keys
+// ---- lsh: attention in buckets
 // Attention within chunks of positions sorted by bucket, over the keys of all rounds (ops/chunk_attention.cpp). The
 // buckets are partitions of [B, H * rounds, N]. A key counts once for each round in which a query sees it; a query that
 // sees no other key gets its own value. Dropout is by key: for all queries of a head at once. Errors: the numbers of
 // keys and queries differ; the buckets have another shape; chunk < 1.
+//
+// With key_buckets, [B, H * rounds, S] and as many of them, the keys are sorted apart and are not the queries (see
+// core/kernels/chunk_attention.h). Then position i may attend to key i, a query that sees no key gets 0, and N and S
+// may differ.
 Variable chunk_attention(const Variable& q, const Variable& k, const Variable& v, const Clusters& buckets,
-                         const BucketOptions& bucket_options, const AttentionOptions& options = {});
+                         const BucketOptions& bucket_options, const AttentionOptions& options = {},
+                         const Clusters& key_buckets = {});
 
 }  // namespace cairn

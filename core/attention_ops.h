@@ -84,8 +84,10 @@ Tensor within(const Tensor& lengths, int64_t n);
 // ---- lsh: buckets of queries
 // Normal numbers, float32 [rounds, columns, D]. Errors: rounds or columns < 1.
 Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, Draw draw, Device device);
-// int32 [B, H, rounds, N], -1 beyond the lengths (undefined: all N); rotations [rounds, 2, columns, D]. Errors: an odd
-// or negative number of buckets; chunk < 1; rotations that do not fit q, or with fewer than count.columns(N) columns.
-Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count);
+// int32 [B, H, rounds, N], -1 beyond the lengths (undefined: all N); rotations [rounds, 2, columns, D]. The buckets are
+// counted for `keys` keys, or for key_lengths of them; without `keys`, for the queries. Errors: an odd or negative
+// number of buckets; chunk < 1; rotations that do not fit q, or with fewer than count.columns(keys) columns.
+Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count,
+                    int64_t keys = -1, const Tensor& key_lengths = {});
 
 }  // namespace cairn

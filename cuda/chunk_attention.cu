@@ -8,7 +8,7 @@
 //   chunk_mask  a block takes a slot and 64 of its keys, whose positions and labels are in shared memory. A thread
 //   takes
 //               one of these keys and every fourth query
-//   add_chunks, own_rows  a warp takes a row. No row is twice among the chunks, nor among the chunks before them: no
+//   add_chunks, own_rows  a warp takes a row, and adds up what slots with the same keys have for it, in order: no
 //               atomics
 // Traffic, e bytes an element: e + 8 for each element of add_chunks, e + 4 for one of own_rows, a byte for each pair of
 // chunk_mask, the floors. Bound by memory.
@@ -23,13 +23,17 @@ namespace {
 
 constexpr int threads = 256, mask_keys = 64;
 
-__global__ void __launch_bounds__(threads) find_rows(ChunkSlots c, int32_t* rows, int32_t* queries) {
+__global__ void __launch_bounds__(threads) find_rows(ChunkSlots c, int32_t* rows, int32_t* queries, int32_t* copied) {
   const int64_t place = int64_t(blockIdx.x) * threads + threadIdx.x, i = place / c.chunk, j = place % c.chunk;
   if (i >= c.before() + c.slots) return;
   const int64_t slot = c.first - c.before() + i;
   const auto [from, to] = c.places(slot);
-  rows[place] = from + j < to ? c.row(slot, c.buckets.permutation[from + j]) : -1;
+  rows[place] = from + j < to ? c.row(slot, c.buckets.permutation[from + j], c.N) : -1;
   if (j == 0) queries[i] = c.has_queries(slot) ? int32_t(to - from) : 0;
+  if (!copied) return;
+  const auto [first, end] = c.key_places(slot);
+  for (int64_t key = j; key < c.keys(); key += c.chunk)
+    copied[i * c.keys() + key] = first + key < end ? c.row(slot, c.key_buckets.permutation[first + key], c.S) : -1;
 }
 
 __global__ void __launch_bounds__(threads) mask_pairs(ChunkSlots c, Mask mask, bool* allowed) {
@@ -39,49 +43,52 @@ __global__ void __launch_bounds__(threads) mask_pairs(ChunkSlots c, Mask mask, b
   if (queries == 0) return;
   const int64_t batch_head = c.batch_head(c.first + slot), b = batch_head / c.H, h = batch_head % c.H;
   const int32_t* const labels = c.buckets.labels + c.bucket_row(c.first + slot) * c.N;
-  const auto label_of = [=](int32_t i) { return c.bucket_mask ? labels[i] : 0; };
+  const int32_t* const key_labels = c.own_keys() ? c.key_buckets.labels + c.bucket_row(c.first + slot) * c.S : labels;
   const int64_t first = blockIdx.x % tiles * mask_keys;
   if (threadIdx.x < mask_keys) {
     const int32_t row = first + threadIdx.x < c.keys() ? c.key_rows(slot)[first + threadIdx.x] : -1;
-    const int32_t key = row < 0 ? -1 : int32_t(row / c.H % c.N);
+    const int32_t key = row < 0 ? -1 : int32_t(row / c.H % c.S);
     position[threadIdx.x] = key;
-    label[threadIdx.x] = key < 0 || key >= mask.keys(b, h, c.N) ? -1 : label_of(key);
+    label[threadIdx.x] = key < 0 || key >= mask.keys(b, h, c.S) ? -1 : c.bucket_mask ? key_labels[key] : 0;
   }
   __syncthreads();
   const int mine = int(threadIdx.x) % mask_keys;
   if (first + mine >= c.keys()) return;
   for (int64_t i = threadIdx.x / mask_keys; i < queries; i += threads / mask_keys) {
     const auto query = int32_t(c.query_rows(slot)[i] / c.H % c.N);
-    const bool same = query < mask.queries(b, h, c.N) && label[mine] == label_of(query);
+    const bool same = query < mask.queries(b, h, c.N) && label[mine] == (c.bucket_mask ? labels[query] : 0);
     allowed[(slot * c.chunk + i) * c.keys() + first + mine] =
-        same && position[mine] != query && mask.visible(b, h, query, position[mine]);
+        same && (c.own_keys() || position[mine] != query) && mask.visible(b, h, query, position[mine]);
   }
 }
 
 template <class T, bool packs>
-__global__ void __launch_bounds__(threads_a_block<32>) add(ChunkSlots c, bool to_before, Rows size, const T* x,
+__global__ void __launch_bounds__(threads_a_block<32>) add(ChunkSlots c, bool first_chunk, Rows size, const T* x,
                                                            const float* logsumexp_of_x, float* sums, float* logsumexp) {
   each_row<32>(c.slots * c.chunk, [&](int64_t place) {
-    const int64_t slot = place / c.chunk, i = place % c.chunk;
-    const int64_t row = (to_before ? c.key_rows(slot) : c.query_rows(slot))[i];
-    if (c.queries[c.before() + slot] == 0 || row < 0 || (logsumexp && logsumexp_of_x[place] == -INFINITY)) return;
-    float old_factor = 1, new_factor = 1;
-    if (logsumexp) {
-      const MergedKeys<float> merged(logsumexp[row], logsumexp_of_x[place]);
-      old_factor = merged.old_factor, new_factor = merged.new_factor;
-      __syncwarp();  // all have read it
-      if (row_thread<32>() == 0) logsumexp[row] = merged.logsumexp;
-    }
-    const T* const from = x + (slot * size.rows + (to_before ? 0 : size.rows - c.chunk) + i) * size.cols;
-    float* const to = sums + row * size.cols;
-    each_chunk<32>(size.cols, [&](int64_t k) {
-      Chunk sum = load_chunk<packs>(to, size.cols, k);
-      const Chunk more = load_chunk<packs>(from, size.cols, k);
+    const int64_t slot = place / c.chunk, i = place % c.chunk, row = c.rows_of(slot, size.rows, first_chunk)[i];
+    if (c.queries[c.before() + slot] == 0 || row < 0) return;
+    const int64_t end = c.end_of_sharing(slot, size.rows, first_chunk);
+    for (int64_t other = slot; other < end; ++other) {
+      if (logsumexp && logsumexp_of_x[other * c.chunk + i] == -INFINITY) continue;
+      float old_factor = 1, new_factor = 1;
+      if (logsumexp) {
+        const MergedKeys<float> merged(logsumexp[row], logsumexp_of_x[other * c.chunk + i]);
+        old_factor = merged.old_factor, new_factor = merged.new_factor;
+        __syncwarp();  // all have read it
+        if (row_thread<32>() == 0) logsumexp[row] = merged.logsumexp;
+      }
+      const T* const from = x + (other * size.rows + (first_chunk ? 0 : size.rows - c.chunk) + i) * size.cols;
+      float* const to = sums + row * size.cols;
+      each_chunk<32>(size.cols, [&](int64_t k) {
+        Chunk sum = load_chunk<packs>(to, size.cols, k);
+        const Chunk more = load_chunk<packs>(from, size.cols, k);
 #pragma unroll
-      for (int l = 0; l < chunk_size; ++l)
-        sum.element[l] = fmaf(new_factor, more.element[l], old_factor * sum.element[l]);
-      store_chunk<packs>(sum, to, size.cols, k);
-    });
+        for (int l = 0; l < chunk_size; ++l)
+          sum.element[l] = fmaf(new_factor, more.element[l], old_factor * sum.element[l]);
+        store_chunk<packs>(sum, to, size.cols, k);
+      });
+    }
   });
 }
 
@@ -100,9 +107,9 @@ __global__ void __launch_bounds__(threads_a_block<32>)
 
 }  // namespace
 
-void chunk_rows(Stream stream, ChunkSlots c, int32_t* rows, int32_t* queries) {
+void chunk_rows(Stream stream, ChunkSlots c, int32_t* rows, int32_t* queries, int32_t* copied) {
   const int64_t places = (c.before() + c.slots) * c.chunk;
-  launch(find_rows, {ceil_div(places, threads), threads, 0, stream}, c, rows, queries);
+  launch(find_rows, {ceil_div(places, threads), threads, 0, stream}, c, rows, queries, copied);
 }
 
 void chunk_mask(Stream stream, ChunkSlots c, Mask mask, bool* allowed) {
@@ -110,10 +117,10 @@ void chunk_mask(Stream stream, ChunkSlots c, Mask mask, bool* allowed) {
 }
 
 template <class T>
-void add_chunks(Stream stream, ChunkSlots c, bool to_before, Rows size, const T* x, const Accum<T>* logsumexp_of_x,
+void add_chunks(Stream stream, ChunkSlots c, bool first_chunk, Rows size, const T* x, const Accum<T>* logsumexp_of_x,
                 Accum<T>* sums, Accum<T>* logsumexp) {
   const bool packs = rows_hold_packs(size.cols, x) && rows_hold_packs(size.cols, sums);
-  launch(packs ? add<T, true> : add<T, false>, over_rows<32>(stream, c.slots * c.chunk), c, to_before, size, x,
+  launch(packs ? add<T, true> : add<T, false>, over_rows<32>(stream, c.slots * c.chunk), c, first_chunk, size, x,
          logsumexp_of_x, sums, logsumexp);
 }
 

@@ -136,11 +136,11 @@ __global__ void __launch_bounds__(32 * projection_warps, 2)
   const int64_t n = lengths ? min(max(int64_t(lengths[b]), int64_t{0}), size.N) : size.N;
   const int64_t first = blockIdx.x % tasks * projected_a_block, i0 = first + warp * projected_a_warp;
   const bool mine = lane < projected_a_warp && i0 + lane < n;
-  const int64_t place = mine ? q.at(b, i0 + lane, h) - q.data : -1, values_b = size.count.b(n);
+  const int64_t place = mine ? q.at(b, i0 + lane, h) - q.data : -1, values_b = size.count.b(size.counted(b));
 
   int32_t bucket = 0;  // of query `lane`
   for (int hash = 0; hash < 2 && first < n; ++hash) {
-    const int64_t values = hash == 0 ? values_b : size.count.a(n);
+    const int64_t values = hash == 0 ? values_b : size.count.a(size.counted(b));
     const int columns = int(min(values / 2, size.columns));  // none if one hash makes the buckets
     const float* const rotation = rotations + (row % size.rounds * 2 + hash) * size.columns * size.D;
     LargestProjection best;

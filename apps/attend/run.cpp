@@ -113,7 +113,8 @@ TensorFile Runner::output(const std::string& spec) const {
     const auto bits = codes.to_vector<uint64_t>();
     file.tensors.emplace_back("codes", Tensor::from(std::vector<int64_t>(bits.begin(), bits.end()), codes.shape()));
   }
-  if (made.buckets.defined()) file.tensors.emplace_back("buckets", made.buckets);
+  for (const auto& [name, buckets] : {std::pair("buckets", made.buckets), {"key_buckets", made.key_buckets}})
+    if (buckets.defined()) file.tensors.emplace_back(name, buckets);
   const Tensor labels = made.labels;
   if (!labels.defined()) return file;
   file.tensors.emplace_back("labels", labels);

@@ -13,35 +13,62 @@
 namespace cairn {
 namespace {
 
-ChunkSlots chunks_of(const AttentionSize& size, const Clusters& buckets, const BucketOptions& options, Device device) {
-  check<UsageError>(size.S == size.N, "chunk_attention: ", size.N, " queries and ", size.S, " keys, expected as many");
+ChunkSlots chunks_of(const AttentionSize& size, const Clusters& buckets, const Clusters& key_buckets,
+                     const BucketOptions& options, Device device) {
+  const bool own_keys = key_buckets.labels().defined();
+  check<UsageError>(size.S == size.N || own_keys, "chunk_attention: ", size.N, " queries and ", size.S,
+                    " keys, expected as many");
   check<UsageError>(options.chunk >= 1, "chunk_attention: chunk = ", options.chunk, ", expected at least 1");
-  check(size.B * size.N * size.H <= INT32_MAX, "chunk_attention: ", size.B * size.N * size.H,
-        " rows of queries, expected at most ", INT32_MAX);
+  const int64_t length = std::max(size.N, size.S);
+  check(size.B * length * size.H <= INT32_MAX, "chunk_attention: ", size.B * length * size.H,
+        " rows of queries or keys, expected at most ", INT32_MAX);
   // The buckets have a row for each head and round. Without rows, buckets.check() finds what is wrong.
   const bool has_rows = buckets.labels().defined() && size.H > 0;
   const int64_t rounds = has_rows ? std::max<int64_t>(1, buckets.labels().size(1) / size.H) : 1;
   buckets.check("chunk_attention", {size.B, size.H * rounds, size.N}, device);
-  const int64_t chunk = std::min(options.chunk, std::max<int64_t>(1, size.N));
-  return {{chunk, options.bucket_mask}, size.B, size.H, size.N, rounds, buckets.count(), view(buckets)};
+  if (own_keys) {
+    key_buckets.check("chunk_attention", {size.B, size.H * rounds, size.S}, device);
+    check(key_buckets.count() == buckets.count(), "chunk_attention: ", key_buckets.count(),
+          " buckets of keys, expected ", buckets.count());
+  }
+  const int64_t chunk = std::min(options.chunk, std::max<int64_t>(1, length));
+  ChunkSlots chunks{
+      {chunk, options.bucket_mask}, size.B, size.H, size.N, size.S, rounds, buckets.count(), view(buckets)};
+  if (own_keys) chunks.key_buckets = view(key_buckets);
+  return chunks;
+}
+
+// [B, length, H, any]: the rows of x [B, N, H, any] where a query attends to itself alone, else zeros.
+Tensor own_rows_of(const ChunkSlots& chunks, const Mask& mask, int64_t length, const Tensor& x,
+                   const Tensor& logsumexp) {
+  const Shape shape = x.shape().with(1, length);
+  if (chunks.own_keys()) return Tensor::zeros(shape, sums_of(x), x.device());
+  Tensor y(shape, sums_of(x), x.device());
+  CAIRN_RUN("own_rows", x,
+            own_rows<T>(stream, chunks, mask, x.size(3), data_or_null<Accum<T>>(logsumexp), x.data<T>(),
+                        y.mutable_data<Accum<T>>()));
+  return y;
 }
 
 // Some slots, as operands of the attention kernels: q [slots, chunk, 1, D], k [before + slots, chunk, 1, D], v alike.
-// The keys of neighboring slots overlap.
+// The keys of neighboring slots overlap, unless they are copied.
 struct Part {
   ChunkSlots chunks;
-  Tensor rows, queries, allowed, q, k, v;
+  Tensor rows, queries, copied, allowed, q, k, v;
 
   Part(const ChunkSlots& some, const Mask& mask, const Tensor& all_q, const Tensor& all_k, const Tensor& all_v)
       : chunks(some),
         rows({some.before() + some.slots, some.chunk, 1}, DType::int32, all_q.device()),
         queries({some.before() + some.slots}, DType::int32, all_q.device()),
         allowed({some.slots, some.chunk, some.keys()}, DType::boolean, all_q.device()) {
+    if (chunks.own_keys()) copied = Tensor({some.slots, some.keys(), 1}, DType::int32, all_q.device());
+    int32_t* const copied_rows = copied.defined() ? copied.mutable_data<int32_t>() : nullptr;
     CAIRN_CALL("chunk_rows", rows,
-               chunk_rows(stream, chunks, rows.mutable_data<int32_t>(), queries.mutable_data<int32_t>()));
-    chunks.rows = rows.data<int32_t>(), chunks.queries = queries.data<int32_t>();
+               chunk_rows(stream, chunks, rows.mutable_data<int32_t>(), queries.mutable_data<int32_t>(), copied_rows));
+    chunks.rows = rows.data<int32_t>(), chunks.queries = queries.data<int32_t>(), chunks.copied = copied_rows;
     CAIRN_CALL("chunk_mask", allowed, chunk_mask(stream, chunks, mask, allowed.mutable_data<bool>()));
-    q = of_queries(all_q), k = gathered(all_k, rows), v = gathered(all_v, rows);
+    const Tensor& of_keys = copied.defined() ? copied : rows;
+    q = of_queries(all_q), k = gathered(all_k, of_keys), v = gathered(all_v, of_keys);
   }
 
   static Tensor gathered(const Tensor& x, const Tensor& rows) {
@@ -86,22 +113,22 @@ void each_part(ChunkSlots chunks, const Mask& mask, const Tensor& q, const Tenso
 //   dv_j += A_ij g,  ds_ij = A_ij (g . v_j - g . out_i)
 //
 // So attention_backward of one round, given z and out instead of z_r and o_r, adds the terms of this round's keys. A
-// query without keys: out_i = v_i if it may see itself, and then dv_i += g.
+// query without keys: out_i = 0 if keys have buckets of their own. Else out_i = v_i if it may see itself, and then
+// dv_i += g.
 Variable chunk_attention(const Variable& q, const Variable& k, const Variable& v, const Clusters& buckets,
-                         const BucketOptions& bucket_options, const AttentionOptions& options) {
+                         const BucketOptions& bucket_options, const AttentionOptions& options,
+                         const Clusters& key_buckets) {
   const Sizes s = expect_attention("chunk_attention", q.value(), k.value(), v.value(), options);
   if (const Dropout& drop = options.dropout; drop.active()) {  // of a key in all its places
     const Tensor ones = Tensor::full(v.shape().with(-1, 1), 1, v.dtype(), v.device());
     return chunk_attention(q, k, v * dropout(ones, drop.p, drop.draw), buckets, bucket_options,
-                           {options.mask, {}, options.scale});
+                           {options.mask, {}, options.scale}, key_buckets);
   }
   const AttentionSize size = kernel_size(s, options);
-  const ChunkSlots chunks = chunks_of(size, buckets, bucket_options, q.device());
+  const ChunkSlots chunks = chunks_of(size, buckets, key_buckets, bucket_options, q.device());
   const Mask mask = kernel_mask(options.mask, size);
-  Tensor out({size.B, size.N, size.H, size.M}, sums_of(q.value()), q.device());
+  Tensor out = own_rows_of(chunks, mask, size.N, v.value(), {});
   Tensor logsumexp = Tensor::full({size.B, size.N, size.H, 1}, -INFINITY, out.dtype(), q.device());
-  CAIRN_RUN("own_rows", v.value(),
-            own_rows<T>(stream, chunks, mask, size.M, nullptr, v.value().data<T>(), out.mutable_data<Accum<T>>()));
   each_part(chunks, mask, q.value(), k.value(), v.value(), [&](const Part& part) {
     Tensor x({part.chunks.slots, chunks.chunk, 1, size.M}, q.dtype(), q.device());
     Tensor logsumexp_of_x({part.chunks.slots, chunks.chunk}, out.dtype(), q.device());
@@ -116,16 +143,16 @@ Variable chunk_attention(const Variable& q, const Variable& k, const Variable& v
   out = out.cast(q.dtype());
   return record(
       "chunk_attention", out, {q, k, v},
-      [size, chunks, mask, buckets, q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()),
-       out = SavedTensor(out), options = saved_options(options), logsumexp](const Tensor& g) -> Gradients {
+      [size, chunks, mask, buckets, key_buckets, q = SavedTensor(q.value()), k = SavedTensor(k.value()),
+       v = SavedTensor(v.value()), out = SavedTensor(out), options = saved_options(options),
+       logsumexp](const Tensor& g) -> Gradients {
         buckets.check("chunk_attention", {size.B, size.H * chunks.rounds, size.N}, g.device());
+        if (chunks.own_keys())
+          key_buckets.check("chunk_attention", {size.B, size.H * chunks.rounds, size.S}, g.device());
         options();
         const DType sums = logsumexp.dtype();
         Tensor dq = Tensor::zeros(q().shape(), sums, g.device()), dk = Tensor::zeros(k().shape(), sums, g.device());
-        Tensor dv(v().shape(), sums, g.device());
-        CAIRN_RUN("own_rows", g,
-                  own_rows<T>(stream, chunks, mask, size.M, logsumexp.data<Accum<T>>(), g.data<T>(),
-                              dv.mutable_data<Accum<T>>()));
+        Tensor dv = own_rows_of(chunks, mask, size.S, g, logsumexp);
         each_part(chunks, mask, q(), k(), v(), [&](const Part& part) {
           const Tensor out_rows = part.of_queries(out()), g_rows = part.of_queries(g);
           const Tensor logsumexp_rows = part.of_queries(logsumexp);
@@ -136,13 +163,13 @@ Variable chunk_attention(const Variable& q, const Variable& k, const Variable& v
                     attention_backward<T>(stream, part.operands<T>(size.scale), head_view<T>(out_rows),
                                           logsumexp_rows.data<Accum<T>>(), head_view<T>(g_rows), head_view<T>(dq_rows),
                                           head_view<T>(dk_rows), head_view<T>(dv_rows)));
-          const auto add = [&](const Tensor& x, bool to_before, Tensor& to) {
+          const auto add = [&](const Tensor& x, bool first_chunk, Tensor& to) {
             CAIRN_RUN("add_chunks", g,
-                      add_chunks<T>(stream, part.chunks, to_before, {x.size(1), x.size(3)}, x.data<T>(), nullptr,
+                      add_chunks<T>(stream, part.chunks, first_chunk, {x.size(1), x.size(3)}, x.data<T>(), nullptr,
                                     to.mutable_data<Accum<T>>(), nullptr));
           };
           add(dq_rows, false, dq), add(dk_rows, false, dk), add(dv_rows, false, dv);
-          if (chunks.before()) add(dk_rows, true, dk), add(dv_rows, true, dv);
+          if (keys > chunks.chunk) add(dk_rows, true, dk), add(dv_rows, true, dv);
         });
         return {dq.cast(g.dtype()), dk.cast(g.dtype()), dv.cast(g.dtype())};
       });

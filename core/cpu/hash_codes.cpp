@@ -153,7 +153,7 @@ void hash_buckets(Stream, BucketSize size, HeadView<const T> q, const int32_t* l
     const int64_t h = task % H, b = task / H / tasks, first = task / H % tasks * rows_a_task;
     const int64_t n = lengths ? std::clamp<int64_t>(lengths[b], 0, N) : N;
     const int64_t rows = std::min(rows_a_task, N - first), queries = std::clamp<int64_t>(n - first, 0, rows);
-    const int64_t values[] = {size.count.b(n), size.count.a(n)};
+    const int64_t values[] = {size.count.b(size.counted(b)), size.count.a(size.counted(b))};
     for (int64_t round = 0; round < size.rounds; ++round) {
       int32_t* const bucket = buckets + ((b * H + h) * size.rounds + round) * N + first;
       std::fill_n(bucket, queries, 0);

@@ -51,6 +51,13 @@ struct BucketSize {
   int64_t rounds = 1;
   int64_t columns = 1;  // of a rotation: at least count.columns(N)
   BucketCount count{};
+  int64_t keys = 0;  // the buckets are counted for so many keys, or for `key_lengths` [B] of them
+  const int32_t* key_lengths = nullptr;
+
+  CAIRN_HD int64_t counted(int64_t batch) const {
+    if (!key_lengths || key_lengths[batch] > keys) return keys;
+    return key_lengths[batch] > 0 ? key_lengths[batch] : 0;
+  }
 };
 
 // The largest of the numbers seen so far, in any order, and its index; of equal ones the lowest. NaNs are skipped; if

@@ -44,18 +44,23 @@ Tensor hash_codes(const Tensor& q, const Tensor& planes) {
   return codes;
 }
 
-Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count) {
+Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count,
+                    int64_t keys, const Tensor& key_lengths) {
   const Sizes s = expect("hash_buckets", {{"q", q, "B N H D"},
                                           of_type(DType::float32, "rotations", rotations, "R F C D"),
-                                          optional(of_type(DType::int32, "lengths", lengths, "B"))});
+                                          optional(of_type(DType::int32, "lengths", lengths, "B")),
+                                          optional(of_type(DType::int32, "key_lengths", key_lengths, "B"))});
+  if (keys < 0) return hash_buckets(q, rotations, lengths, count, s['N'], lengths);
   check<UsageError>(count.given >= 0 && count.given <= INT32_MAX && count.given % 2 == 0, "hash_buckets: ", count.given,
                     " buckets, expected an even number below 2^31");
   check<UsageError>(count.chunk >= 1, "hash_buckets: chunk = ", count.chunk, ", expected at least 1");
-  check(s['F'] == 2 && s['C'] >= count.columns(s['N']), "hash_buckets: expected rotations [rounds, 2, ",
-        count.columns(s['N']), " or more, ", s['D'], "], got ", rotations.shape());
-  check_clusters("hash_buckets", count(s['N']), 2, s['N']);
-  const BucketSize size{s['B'], s['H'], s['N'], s['D'], s['R'], s['C'], count};
+  check(s['F'] == 2 && s['C'] >= count.columns(keys), "hash_buckets: expected rotations [rounds, 2, ",
+        count.columns(keys), " or more, ", s['D'], "], got ", rotations.shape());
+  check_clusters("hash_buckets", count(keys), 2, s['N']);
+  const BucketSize size{
+      s['B'], s['H'], s['N'], s['D'], s['R'], s['C'], count, keys, data_or_null<int32_t>(key_lengths)};
   check_values("hash_buckets", "lengths", lengths, 0, size.N);
+  check_values("hash_buckets", "key_lengths", key_lengths, 0, keys);
   Tensor buckets({size.B, size.H, size.rounds, size.N}, DType::int32, q.device());
   CAIRN_RUN("hash_buckets", q,
             hash_buckets<T>(stream, size, head_view<T>(q), data_or_null<int32_t>(lengths), rotations.data<float>(),

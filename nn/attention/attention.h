@@ -16,12 +16,13 @@ namespace cairn {
 // The random or discrete choices of a variant. Undefined: it has no such choice, or has not made it yet.
 // to() (registry.cpp) lists all members.
 struct AttentionChoices {
-  Tensor planes;   // float32 [bits, D + 1]: the hyperplanes of the hash, the last column their thresholds
-  Tensor codes;    // uint64 [B, H, N]: the hashes of the queries
-  Tensor labels;   // int32 [B, H, N]: the cluster of each query, -1 for none
-  Tensor topk;     // int32 [B, H, C, k] or [B, H, N, k]: the top keys of each cluster or query
-  Tensor mass;     // [B, H, C]: the weights of the centroids on these keys; always computed
-  Tensor buckets;  // int32 [B, H, R, N]: the bucket of each position in each round, -1 for none
+  Tensor planes;       // float32 [bits, D + 1]: the hyperplanes of the hash, the last column their thresholds
+  Tensor codes;        // uint64 [B, H, N]: the hashes of the queries
+  Tensor labels;       // int32 [B, H, N]: the cluster of each query, -1 for none
+  Tensor topk;         // int32 [B, H, C, k] or [B, H, N, k]: the top keys of each cluster or query
+  Tensor mass;         // [B, H, C]: the weights of the centroids on these keys; always computed
+  Tensor buckets;      // int32 [B, H, R, N]: the bucket of each query in each round, -1 for none
+  Tensor key_buckets;  // int32 [B, H, R, S]: of each key, if the queries are not the keys
 
   AttentionChoices to(Device device) const;
 };
@@ -59,8 +60,8 @@ struct AttentionWork {
 class Attention : public Module {
  public:
   // q [B, N, H, D], k [B, S, H, D], v [B, S, H, M] -> [B, N, H, M]. Queries beyond their length get zeros. So do
-  // queries that see no key (but with lsh they get their own value). Errors: shapes that disagree; a mask that the
-  // variant cannot honor (UsageError).
+  // queries that see no key (but with lsh, if they are the keys, their own value). Errors: shapes that disagree; a mask
+  // that the variant cannot honor (UsageError).
   virtual Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
                               const AttentionContext& context) const = 0;
   // Does it use the queries as keys? Then k is ignored, and a layer has no key projection.

@@ -20,6 +20,11 @@
 // (autograd/ops/chunk_attention.cpp). If no round leaves a key, out_i = v_i. `combine=mean` takes the mean of the o_r,
 // and v_i for a round that leaves no key. Dropout drops a key for all queries of a head at once.
 //
+// `keys=own` (ours) has keys k_j of their own, as full attention has, and as many of them as one likes. Queries and
+// keys are hashed with the same rotations, n counts the keys, and both are sorted and cut into chunks apart. A chunk of
+// queries attends to two chunks of keys: the one that holds the first key of the bucket of its first query (or of a
+// later bucket, if that one has no key), and the next one. Query i may see key i. A query that sees no key gets 0.
+//
 // Deviations from Kitaev's code: scores are divided by sqrt(D) (there they are not; `scale=1` does the same). A
 // position attends to itself only if it sees nothing else (there its own score is -10^5). There are about n / chunk
 // buckets, by each sequence's own length (there 2 n / chunk). Any length will do.
@@ -37,24 +42,41 @@ struct Lsh : Attention {
   BucketOptions options_of_buckets;
   BucketCount count;
   bool mean = false;  // of the rounds' results
+  bool own_keys = false;
 
-  Variable operator()(const Variable& q, const Variable&, const Variable& v, const AttentionMask& mask,
+  Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
                       const AttentionContext& context) const override {
-    check<UsageError>(q.size(1) == v.size(1), "attention '", spec(),
+    check<UsageError>(own_keys || q.size(1) == v.size(1), "attention '", spec(),
                       "' uses the queries as keys, so it has no cross attention: ", q.size(1), " queries, ", v.size(1),
                       " values");
-    const int64_t count_of_buckets = count(q.size(1));
-    const Tensor buckets = hash(q.value(), mask, context);
-    const Variable keys = l2_normalize(q);
-    // Attention over the keys of all these rounds.
-    const auto attend = [&](const Tensor& of_rounds) {
-      const Tensor rows = of_rounds.reshape({q.size(0), of_rounds.size(1) * of_rounds.size(2), q.size(1)});
-      return chunk_attention(q, keys, v, clusters_of(rows, count_of_buckets), options_of_buckets,
-                             options(mask, context));
+    const Variable keys = own_keys ? k : l2_normalize(q);
+    const Tensor& key_lengths = own_keys ? mask.key_lengths : mask.query_lengths;
+    // int32 [B, H, R, positions of x], -1: none. Carries no gradient.
+    const auto hash = [&](const Tensor& x, const Tensor& lengths) {
+      const Draw draw = context.draw(Purpose::rotations);
+      const int64_t columns = count.columns(keys.size(1));
+      const Tensor rotations =
+          random_rotations(2 * rounds, columns, x.size(3), draw, x.device()).reshape({rounds, 2, columns, x.size(3)});
+      return hash_buckets(x, rotations, lengths, count, keys.size(1), key_lengths);
     };
-    if (!mean) return attend(buckets);
-    Variable sum = attend(slice(buckets, 2, 0, 1).value());
-    for (int64_t round = 1; round < rounds; ++round) sum = sum + attend(slice(buckets, 2, round, round + 1).value());
+    const Tensor buckets =
+        context.choice(&AttentionChoices::buckets, [&] { return hash(q.value(), mask.query_lengths); });
+    const Tensor key_buckets =
+        own_keys ? context.choice(&AttentionChoices::key_buckets, [&] { return hash(k.value(), key_lengths); })
+                 : Tensor();
+    // Attention over the keys of rounds [first, end).
+    const auto attend = [&](int64_t first, int64_t end) {
+      const auto clusters = [&](const Tensor& x) {
+        if (!x.defined()) return Clusters();
+        const Tensor some = slice(x, 2, first, end).value();
+        return clusters_of(some.reshape({x.size(0), x.size(1) * (end - first), x.size(3)}), count(keys.size(1)));
+      };
+      return chunk_attention(q, keys, v, clusters(buckets), options_of_buckets, options(mask, context),
+                             clusters(key_buckets));
+    };
+    if (!mean) return attend(0, rounds);
+    Variable sum = attend(0, 1);
+    for (int64_t round = 1; round < rounds; ++round) sum = sum + attend(round, round + 1);
     return sum / double(rounds);
   }
   double flops(const AttentionWork& work) const override {
@@ -63,18 +85,7 @@ struct Lsh : Attention {
                  chunks = 2 * double(options_of_buckets.chunk);
     return double(rounds) * (work.head_size * projections + work.attend(chunks));
   }
-  bool shares_keys() const override { return true; }
-
-  // int32 [B, H, R, N], -1: none. Carries no gradient.
-  Tensor hash(const Tensor& q, const AttentionMask& mask, const AttentionContext& context) const {
-    return context.choice(&AttentionChoices::buckets, [&] {
-      const Draw draw = context.draw(Purpose::rotations);
-      const int64_t columns = count.columns(q.size(1));
-      const Tensor rotations =
-          random_rotations(2 * rounds, columns, q.size(3), draw, q.device()).reshape({rounds, 2, columns, q.size(3)});
-      return hash_buckets(q, rotations, mask.query_lengths, count);
-    });
-  }
+  bool shares_keys() const override { return !own_keys; }
 };
 
 std::unique_ptr<Attention> make(SpecReader& spec) {
@@ -92,6 +103,9 @@ std::unique_ptr<Attention> make(SpecReader& spec) {
   if (combine != "logsumexp" && combine != "mean")
     spec.fail(concat("option combine: expected logsumexp or mean, got '", combine, "'"));
   variant->mean = combine == "mean";
+  const std::string keys = spec.text("keys", "queries", "queries: they are the keys, at unit length; own: keys apart");
+  if (keys != "queries" && keys != "own") spec.fail(concat("option keys: expected queries or own, got '", keys, "'"));
+  variant->own_keys = keys == "own";
   return variant;
 }
 

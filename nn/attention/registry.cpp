@@ -47,7 +47,8 @@ void add_attention_variant(const AttentionVariant& variant) {
 
 AttentionChoices AttentionChoices::to(Device device) const {
   AttentionChoices result = *this;
-  for (Tensor* x : {&result.planes, &result.codes, &result.labels, &result.topk, &result.mass, &result.buckets})
+  for (Tensor* x : {&result.planes, &result.codes, &result.labels, &result.topk, &result.mass, &result.buckets,
+                    &result.key_buckets})
     if (x->defined()) *x = x->to(device);
   return result;
 }

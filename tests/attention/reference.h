@@ -50,6 +50,7 @@ struct Entry {
   bool equivariant = false;
   // Specifications to try besides the one with small numbers that spec_of() makes.
   std::vector<std::string> more = {};
+  std::vector<std::string> more_cross = {};  // these can do cross attention, whatever the others can
 };
 
 // By the variant's name in the list.

@@ -11,7 +11,8 @@ TEST_CASE("attention specifications are read", "[attention]") {
         "i-clustered-15:topk=16,bits=64,refine=2,mass_gradient=false", "oracle-top-32", "position-4",
         "i-position-4:shift=true,topk=3,mass_gradient=false", "euclidean-4:iterations=0", "i-euclidean-4:topk=3",
         "linear", "inducing-16:scale=0.5", "lsh-1:chunk=64,buckets=6,bucket_mask=false,combine=logsumexp,scale=1",
-        "lsh-2:combine=mean", "local-32", "local-4:dilation=3", "longformer-32:global=0", "strided-2147483647"}) {
+        "lsh-2:combine=mean", "lsh-4:keys=own", "local-32", "local-4:dilation=3", "longformer-32:global=0",
+        "strided-2147483647"}) {
     INFO(spec);
     CHECK(make_attention(spec)->spec() == spec);
   }
@@ -58,6 +59,7 @@ TEST_CASE("a bad attention specification is refused with what was close and what
       {"full:scale=nan", "option scale: expected a number from 0 to 1e+06, got 'nan'"},
       {"full:scale=-1", "got '-1'"},
       {"lsh-4:buckets=7", "attention 'lsh-4': option buckets = 7, expected an even number"},
+      {"lsh-4:keys=queres", "option keys: expected queries or own, got 'queres'"},
       {"lsh-4:combine=maen", "option combine: expected logsumexp or mean, got 'maen'"},
   };
   for (const auto& [spec, expected] : cases) {

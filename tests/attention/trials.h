@@ -28,6 +28,10 @@ inline std::vector<Trial> trials(int64_t number, int64_t top) {
     const reference::Entry& entry = reference::references().at(variant->name);
     result.push_back({variant->name, spec_of(*variant, number, top), entry});
     for (const std::string& spec : entry.more) result.push_back({variant->name, spec, entry});
+    for (const std::string& spec : entry.more_cross) {
+      result.push_back({variant->name, spec, entry});
+      result.back().entry.cross = true;
+    }
   }
   return result;
 }

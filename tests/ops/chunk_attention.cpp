@@ -14,42 +14,57 @@ Tensor random_buckets(const HeadSizes& s, int64_t rounds, int64_t count, int low
   return integers({s.B, s.H * rounds, s.N}, lowest, int(count) - 1, 41);
 }
 
-// In how many rounds each query sees each key.
-BatchHeads seen(const Tensor& buckets, int64_t rounds, const BucketOptions& options, const AttentionMask& mask) {
-  const int64_t B = buckets.size(0), H = buckets.size(1) / rounds, N = buckets.size(2);
-  BatchHeads result(B, H, N, N);
+// The positions that have a bucket, sorted by bucket and position.
+std::vector<int64_t> sorted(const int32_t* bucket, int64_t n) {
+  std::vector<int64_t> order;
+  for (int64_t i = 0; i < n; ++i)
+    if (bucket[i] >= 0) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) { return bucket[i] < bucket[j]; });
+  return order;
+}
+
+// In how many rounds each query sees each key. Without key buckets, the queries are the keys.
+BatchHeads seen(const Tensor& buckets, const Tensor& key_buckets, int64_t rounds, const BucketOptions& options,
+                const AttentionMask& mask) {
+  const bool own = key_buckets.defined();
+  const Tensor& of_keys = own ? key_buckets : buckets;
+  const int64_t B = buckets.size(0), H = buckets.size(1) / rounds, N = buckets.size(2), S = of_keys.size(2);
+  BatchHeads result(B, H, N, S);
   for (int64_t round = 0; round < rounds; ++round)
     for (int64_t b = 0; b < B; ++b)
       for (int64_t h = 0; h < H; ++h) {
         const int32_t* bucket = buckets.data<int32_t>() + ((b * H + h) * rounds + round) * N;
-        std::vector<int64_t> order;
-        for (int64_t i = 0; i < N; ++i)
-          if (bucket[i] >= 0) order.push_back(i);
-        std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) { return bucket[i] < bucket[j]; });
-        const auto n = int64_t(order.size()), chunks = (n + options.chunk - 1) / options.chunk;
-        for (int64_t p = 0; p < n; ++p)
+        const int32_t* key_bucket = of_keys.data<int32_t>() + ((b * H + h) * rounds + round) * S;
+        const std::vector<int64_t> order = sorted(bucket, N), keys = sorted(key_bucket, S);
+        const auto n = int64_t(keys.size()), chunks = (n + options.chunk - 1) / options.chunk;
+        for (int64_t p = 0; p < int64_t(order.size()); ++p)
           for (int64_t l = 0; l < n; ++l) {
-            const int64_t i = order[size_t(p)], j = order[size_t(l)];
+            const int64_t i = order[size_t(p)], j = keys[size_t(l)];
             const int64_t chunk = p / options.chunk, other = l / options.chunk;
-            if ((other == chunk || (other + 1) % chunks == chunk) && i != j &&
-                (!options.bucket_mask || bucket[i] == bucket[j]) && may_attend(mask, b, h, i, j))
+            const int32_t first = bucket[order[size_t(chunk * options.chunk)]];  // of the chunk's first query
+            const int64_t before =
+                std::count_if(keys.begin(), keys.end(), [&](int64_t x) { return key_bucket[x] < first; });
+            const int64_t start = std::min(before, n - 1) / options.chunk;
+            const bool near = own ? other == start || other == start + 1
+                                  : (other == chunk || (other + 1) % chunks == chunk) && i != j;
+            if (near && (!options.bucket_mask || bucket[i] == key_bucket[j]) && may_attend(mask, b, h, i, j))
               result(b, h, i, j) += 1;
           }
       }
   return result;
 }
 
-// Softmax over the keys, each as often as it is seen; a query that sees none sees itself.
-BatchHeads weights_of(const Tensors& t, int64_t rounds, const BucketOptions& options,
-                      const AttentionOptions& attention) {
+// Softmax over the keys, each as often as it is seen; a query that sees none sees itself, if it is a key.
+BatchHeads weights_of(const Tensors& t, int64_t rounds, const BucketOptions& options, const AttentionOptions& attention,
+                      bool own) {
   BatchHeads scores = reference_scores(t[0], t[1], {{}, {}, attention.scale});
-  const BatchHeads times = seen(t[3], rounds, options, attention.mask);
+  const BatchHeads times = seen(t[3], own ? t[4] : Tensor(), rounds, options, attention.mask);
   for (size_t i = 0; i < scores.values.size(); ++i) scores.values[i] += std::log(times.values[i]);
   BatchHeads result = reference_weights(scores);
   result.rows([&](int64_t b, int64_t h, int64_t i) {
     bool alone = true;
     for (int64_t j = 0; j < result.S; ++j) alone = alone && times(b, h, i, j) == 0;
-    if (alone && may_attend(attention.mask, b, h, i, i)) result(b, h, i, i) = 1;
+    if (!own && alone && may_attend(attention.mask, b, h, i, i)) result(b, h, i, i) = 1;
   });
   return result;
 }
@@ -63,24 +78,26 @@ struct Buckets {
   std::string kind = "nothing";  // of mask
   AttentionMask mask{};
   double dropout = 0, scale = 0;
+  bool own = false;  // keys have buckets of their own
 };
 
 Case& add(Operation& op, const Buckets& c, Tensors operands) {
-  Case& test = op.add(
-      concat(c.s, ", rounds ", c.rounds, " chunk ", c.options.chunk,
-             c.options.bucket_mask ? "" : " without bucket mask", " masked by ", c.kind, ", dropout ", c.dropout),
-      std::move(operands));
+  Case& test = op.add(concat(c.s, ", rounds ", c.rounds, " chunk ", c.options.chunk,
+                             c.options.bucket_mask ? "" : " without bucket mask", c.own ? " own keys" : "",
+                             " masked by ", c.kind, ", dropout ", c.dropout),
+                      std::move(operands));
   test.forward = [c](const Variables& t) {
     return Variables{chunk_attention(t[0], t[1], t[2], clusters_of(t[3].value(), c.count), c.options,
-                                     {on(t[0].device(), c.mask), test_dropout(c.dropout), c.scale})};
+                                     {on(t[0].device(), c.mask), test_dropout(c.dropout), c.scale},
+                                     c.own ? clusters_of(t[4].value(), c.count) : Clusters())};
   };
   test.reference = [c](const Tensors& t) {
-    BatchHeads weights = weights_of(t, c.rounds, c.options, {c.mask, {}, c.scale});
+    BatchHeads weights = weights_of(t, c.rounds, c.options, {c.mask, {}, c.scale}, c.own);
     const Dropout drop = test_dropout(c.dropout);
     const auto factor =
-        as_double(dropout(Tensor::full({c.s.B, c.s.N, c.s.H, 1}, 1, DType::float64), drop.p, drop.draw).value());
+        as_double(dropout(Tensor::full({c.s.B, c.s.S, c.s.H, 1}, 1, DType::float64), drop.p, drop.draw).value());
     weights.rows([&](int64_t b, int64_t h, int64_t i) {
-      for (int64_t j = 0; j < c.s.N; ++j) weights(b, h, i, j) *= factor[size_t((b * c.s.N + j) * c.s.H + h)];
+      for (int64_t j = 0; j < c.s.S; ++j) weights(b, h, i, j) *= factor[size_t((b * c.s.S + j) * c.s.H + h)];
     });
     return Tensors{from_doubles(times_values(weights, t[2]), {c.s.B, c.s.N, c.s.H, c.s.M})};
   };
@@ -91,8 +108,11 @@ Case& add(Operation& op, const Buckets& c, Tensors operands) {
 Tensors operands_of(const Buckets& c) {
   const HeadSizes& s = c.s;
   const int lowest = c.mask.query_lengths.defined() ? -1 : 0;
-  return {normal({s.B, s.N, s.H, s.D}), affine(normal({s.B, s.S, s.H, s.D}, 2), 1 / std::sqrt(1 + double(s.D))).value(),
-          uniform({s.B, s.S, s.H, s.M}, -1, 1, 3), random_buckets(s, c.rounds, c.count, lowest)};
+  Tensors operands{normal({s.B, s.N, s.H, s.D}),
+                   affine(normal({s.B, s.S, s.H, s.D}, 2), 1 / std::sqrt(1 + double(s.D))).value(),
+                   uniform({s.B, s.S, s.H, s.M}, -1, 1, 3), random_buckets(s, c.rounds, c.count, lowest)};
+  if (c.own) operands.push_back(integers({s.B, s.H * c.rounds, s.S}, -1, int(c.count) - 1, 42));
+  return operands;
 }
 
 struct Shapes {
@@ -149,6 +169,27 @@ OPERATION("chunk_attention") {
       add_case(masked, 2, options, 3, kind, mask, 0.3).on_cuda = false;
   for (const BucketOptions& options : {BucketOptions{20}, BucketOptions{7, false}})
     add_case({2, 2, 701, 701, 7, 5}, 2, options, 5, "nothing", {}, 0.2).on_cuda = false;
+  // Keys of their own: fewer, more and as many; no key of a bucket, or all of one; many chunks of queries that meet the
+  // same keys, in several parts.
+  const auto add_own = [&](const HeadSizes& s, int64_t rounds, const BucketOptions& options, int64_t count,
+                           const std::string& kind = "nothing", const AttentionMask& mask = {}) -> Case& {
+    const Buckets c{s, rounds, options, count, kind, mask, 0.3, 0, true};
+    return add(op, c, operands_of(c));
+  };
+  const std::vector<HeadSizes> sizes{{2, 2, 0, 3, 2, 2},   {2, 2, 3, 0, 2, 2},  {2, 2, 5, 5, 0, 2},  {1, 1, 1, 1, 1, 1},
+                                     {2, 3, 17, 23, 4, 5}, {2, 2, 31, 9, 3, 2}, {1, 2, 40, 40, 8, 8}};
+  for (const HeadSizes& s : sizes)
+    for (const int64_t count : {1, 4, 30})
+      for (const BucketOptions& options : {BucketOptions{3}, BucketOptions{4, false}, BucketOptions{50}})
+        add_own(s, 2, options, count).on_cuda = s.N > 15;
+  add_own({1, 1, 1500, 300, 3, 2}, 1, {90, false}, 1).on_cuda = false;
+  const HeadSizes apart{3, 2, 13, 11, 3, 2};
+  for (const auto& [kind, mask] : every_mask(apart))
+    if (mask.pattern.all()) {
+      Case& test = add_own(apart, 2, {3, false}, 3, kind, mask);
+      test.on_cuda = mask.causal;
+      test.rounded_tolerance = 1.5 * tolerance::bfloat16;  // a key's gradient is the sum of ten rounded numbers
+    }
   // A lone chunk, smaller and larger than a tile; two; odd and even numbers of them; many and less than one in a tile;
   // one element wide.
   add_case({2, 2, 31, 31, 3, 5}, 1, {32}, 3);
@@ -241,10 +282,12 @@ TEST_CASE("chunk_attention refuses what it cannot compute", "[chunk_attention]")
   for (const auto& [rows, rounds] : {std::pair(0, 1), {2, 1}, {7, 2}})
     CHECK_ERROR(run(clusters_of(Tensor::zeros({2, rows, 4}, DType::int32), 3), t.options),
                 concat("chunk_attention: expected labels of shape ", Shape{2, 3 * rounds, 4}, ", got [2, ", rows));
+  CHECK_ERROR(chunk_attention(t.x.q, t.x.k, t.x.v, t.buckets, t.options, {}, clusters_of(t.buckets.labels(), 4)),
+              "chunk_attention: 4 buckets of keys, expected 3");
   CHECK_ERROR(run(t.buckets, {0}), "chunk_attention: chunk = 0, expected at least 1");
   const Tensor many({1, 1 << 20, 1 << 12, 0});
   CHECK_ERROR(chunk_attention(many, many, many, {}, {2}),
-              "chunk_attention: 4294967296 rows of queries, expected at most 2147483647");
+              "chunk_attention: 4294967296 rows of queries or keys, expected at most 2147483647");
   const Tensor cuda = elsewhere({0, 4, 3, 6});
   CHECK_ERROR(chunk_attention(cuda, cuda, cuda, clusters_of(Tensor({0, 6, 4}, DType::int32), 1), {2}),
               "chunk_attention: labels is on cpu, expected cuda");
@@ -261,16 +304,16 @@ TEST_CASE("CUDA finds the rows of a part of the slots and the pairs that see eac
   const AttentionSize size{2, 2, 67, 67, 1, 1};
   for (const int64_t chunk : {5, 40, 66})
     for (const auto& [first, slots] : {std::pair(1, 1), {2, 3}, {3, 2}}) {
-      ChunkSlots c{{chunk}, 2, 2, 67, 3, 4, view(buckets), 1, first, slots};
+      ChunkSlots c{{chunk}, 2, 2, 67, 67, 3, 4, view(buckets), {}, 1, first, slots};
       Tensor rows({c.before() + slots, chunk}, DType::int32), queries({c.before() + slots}, DType::int32);
       Tensor allowed = Tensor::zeros({slots, chunk, c.keys()}, DType::boolean);
       Tensor rows_there = rows.to(Device::cuda), queries_there = queries.to(Device::cuda),
              allowed_there = allowed.to(Device::cuda);
-      cpu::chunk_rows({}, c, rows.mutable_data<int32_t>(), queries.mutable_data<int32_t>());
+      cpu::chunk_rows({}, c, rows.mutable_data<int32_t>(), queries.mutable_data<int32_t>(), nullptr);
       c.rows = rows.data<int32_t>(), c.queries = queries.data<int32_t>();
       cpu::chunk_mask({}, c, kernel_mask(masked, size), allowed.mutable_data<bool>());
       c.buckets = view(there);
-      gpu::chunk_rows({}, c, rows_there.mutable_data<int32_t>(), queries_there.mutable_data<int32_t>());
+      gpu::chunk_rows({}, c, rows_there.mutable_data<int32_t>(), queries_there.mutable_data<int32_t>(), nullptr);
       c.rows = rows_there.data<int32_t>(), c.queries = queries_there.data<int32_t>();
       gpu::chunk_mask({}, c, kernel_mask(masked_there, size), allowed_there.mutable_data<bool>());
       INFO("chunk " << chunk << ", slots from " << first);

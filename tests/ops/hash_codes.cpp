@@ -131,9 +131,10 @@ TEST_CASE("hash_codes refuses what it cannot compute", "[hash_codes]") {
 }
 
 // One chain of fused multiply-adds per column, in float32, then the argmax over these and their negatives; a hash of
-// each factor of the number of buckets.
+// each factor of the number of buckets. These are counted for so many keys; if none are given, for the queries.
 static std::vector<int32_t> reference_buckets(const Tensor& q, const Tensor& rotations,
-                                              const std::vector<int32_t>& lengths, const BucketCount& count) {
+                                              const std::vector<int32_t>& lengths, const BucketCount& count,
+                                              const std::vector<int32_t>& keys = {}) {
   const auto x = q.cast(DType::float32).to_vector<float>(), r = rotations.to_vector<float>();
   const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3), columns = rotations.size(2);
   std::vector<int32_t> buckets;
@@ -153,8 +154,9 @@ static std::vector<int32_t> reference_buckets(const Tensor& q, const Tensor& rot
       for (int64_t round = 0; round < rotations.size(0); ++round)
         for (int64_t i = 0; i < N; ++i) {
           const int64_t n = lengths.empty() ? N : lengths[size_t(b)], row = (b * N + i) * H + h;
-          int32_t bucket = i < n ? hash(row, 2 * round, count.b(n) / 2) : -1;
-          if (i < n && count.a(n) > 1) bucket += int32_t(count.b(n)) * hash(row, 2 * round + 1, count.a(n) / 2);
+          const int64_t counted = keys.empty() ? n : keys[size_t(b)], values = count.b(counted);
+          int32_t bucket = i < n ? hash(row, 2 * round, values / 2) : -1;
+          if (i < n && count.a(counted) > 1) bucket += int32_t(values) * hash(row, 2 * round + 1, count.a(counted) / 2);
           buckets.push_back(bucket);
         }
   return buckets;
@@ -169,17 +171,23 @@ static Tensor rotations_for(const BucketCount& count, int64_t N, int64_t rounds,
 
 // To the bit: chains of fused multiply-adds.
 OPERATION("hash_buckets") {
-  const auto add = [&](const std::string& what, const Tensor& q, const BucketCount& count, const Tensor& lengths) {
-    const Tensor rotations = rotations_for(count, q.size(1), 3, q.size(3), 1);
+  const auto add = [&](const std::string& what, const Tensor& q, const BucketCount& count, const Tensor& lengths,
+                       const std::vector<int32_t>& keys = {}) {
+    const int64_t most_keys = keys.empty() ? q.size(1) : *std::max_element(keys.begin(), keys.end());
+    const Tensor rotations = rotations_for(count, most_keys, 3, q.size(3), 1);
     Case& test = op.add(concat(what, ' ', q.shape(), " in ", count(q.size(1)), " buckets"),
                         {q, rotations.cast(DType::float64), lengths});
     test.forward = [=](const Variables& t) {
-      return Variables{Variable(hash_buckets(t[0].value(), t[1].value().cast(DType::float32), t[2].value(), count))};
+      const Tensor turned = t[1].value().cast(DType::float32);
+      if (keys.empty()) return Variables{Variable(hash_buckets(t[0].value(), turned, t[2].value(), count))};
+      return Variables{
+          Variable(hash_buckets(t[0].value(), turned, t[2].value(), count, most_keys, int32s(keys).to(t[0].device())))};
     };
     test.reference = [=](const Tensors& t) {
       const Shape& shape = t[0].shape();
-      return Tensors{Tensor::from(reference_buckets(t[0], t[1].cast(DType::float32), t[2].to_vector<int32_t>(), count),
-                                  {shape[0], shape[2], 3, shape[1]})};
+      return Tensors{
+          Tensor::from(reference_buckets(t[0], t[1].cast(DType::float32), t[2].to_vector<int32_t>(), count, keys),
+                       {shape[0], shape[2], 3, shape[1]})};
     };
   };
   for (const Shape& shape :
@@ -191,6 +199,8 @@ OPERATION("hash_buckets") {
       for (const bool all : {false, true})
         add(all ? "of" : "with lengths", normal(shape, 5), count,
             integers({shape[0]}, all ? int(shape[1]) : 0, int(shape[1])));
+  for (const BucketCount& count : {BucketCount{0, 1}, BucketCount{0, 32}})
+    add("for 900 and 7 keys of", normal({2, 67, 3, 5}, 5), count, int32s({67, 30}), {900, 7});
   for (const int64_t count : {2, 80})
     add("of zeros, NaN and infinities",
         with(Tensor::zeros({1, 7, 1, 5}, DType::float64),

@@ -83,17 +83,11 @@ OPERATION("joined_attention") {
   op.backward_reads = {0, 1, 2, 3, 4, 5};
   op.backward_reads_results = true;
 
+  const std::vector<HeadSizes> sizes{{0, 2, 3, 3, 2, 2},   {2, 0, 3, 3, 2, 2}, {2, 2, 0, 3, 2, 2}, {2, 2, 3, 0, 2, 2},
+                                     {2, 2, 3, 4, 0, 2},   {2, 2, 3, 4, 2, 0}, {1, 1, 1, 1, 1, 1}, {2, 2, 12, 12, 3, 2},
+                                     {2, 2, 13, 13, 8, 4}, {2, 3, 7, 11, 4, 5}};
   for (const Sets& sets : every_sets) {
-    for (const HeadSizes& s : {HeadSizes{0, 2, 3, 3, 2, 2},
-                               {2, 0, 3, 3, 2, 2},
-                               {2, 2, 0, 3, 2, 2},
-                               {2, 2, 3, 0, 2, 2},
-                               {2, 2, 3, 4, 0, 2},
-                               {2, 2, 3, 4, 2, 0},
-                               {1, 1, 1, 1, 1, 1},
-                               {2, 2, 12, 12, 3, 2},
-                               {2, 2, 13, 13, 8, 4},
-                               {2, 3, 7, 11, 4, 5}})
+    for (const HeadSizes& s : sizes)
       for (const double dropout : {0.0, 0.3}) add(op, {s, sets, "nothing", {}, dropout}).on_cuda = s.N >= 7;
     const HeadSizes masked{3, 2, 11, 11, 3, 2};
     for (const auto& [kind, mask] : every_mask(masked))
