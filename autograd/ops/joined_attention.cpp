@@ -124,14 +124,17 @@ Variable joined_attention(const Variable& q, const Variable& k, const Variable& 
                               attention_backward<T>(stream, written.operands<T>(q_rows, k_rows, v_rows),
                                                     head_view<T>(out_rows), z.data<Accum<T>>(), head_view<T>(g_rows),
                                                     head_view<T>(dq), head_view<T>(dk), head_view<T>(dv)));
-                    const Gradients more{in_order(dq, part.classes, size.N), in_order(dk, part.classes, size.S),
-                                         in_order(dv, part.classes, size.S)};
+                    const DType type = logsumexp.dtype();  // of the sums
+                    const Gradients more{in_order(dq, part.classes, size.N).cast(type),
+                                         in_order(dk, part.classes, size.S).cast(type),
+                                         in_order(dv, part.classes, size.S).cast(type)};
                     if (all.empty()) {
                       all = more;
                     } else {
                       for (size_t i = 0; i < more.size(); ++i) accumulate(all[i], more[i]);
                     }
                   }
+                  for (Tensor& x : all) x = x.cast(g.dtype());
                   return all;
                 });
 }
