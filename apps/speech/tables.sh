@@ -2,7 +2,8 @@
 # tables.sh DATA OUT [OPTIONS]: all trainings and evaluations behind RESULTS.md, with plain calls of the program speech:
 # the paper's tables 1 and 2, and its figures 1a and 7a. DATA: made by speech prepare. OUT: a folder for the runs and
 # pages. OPTIONS go to every training and comparison, for example --device cuda. Call it again to continue where it
-# stopped. SPEECH: the program (default: build/cpu/bin/speech). SHORTEN=4 makes a quarter of the steps.
+# stopped. SPEECH: the program (default: build/cpu/bin/speech). SHORTEN=4 makes a quarter of the steps, ONLY_FIRST=1 ends
+# after the first hour.
 set -euo pipefail
 [ $# -ge 2 ] || { sed -n 's/^# \?//p' "$0" | sed 1d | head -4 >&2; exit 2; }
 data=$1 out=$2
