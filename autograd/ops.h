@@ -123,7 +123,7 @@ Variable mean_squared_error(const Variable& x, const Variable& target);
 // ---- attention: q [B, N, H, D], k [B, S, H, D], v [B, S, H, M] -> [B, N, H, M]
 // softmax(scale q k^T + mask) v, in tiles (ops/attention.cpp).
 Variable attention(const Variable& q, const Variable& k, const Variable& v, const AttentionOptions& options = {});
-// The same over the keys of several sets, no two of which have a key of one query in common (ops/joined_attention.cpp).
+// The same over the keys of several sets; each key of a query is in at most one of them (ops/joined_attention.cpp).
 // `options` has no pattern and no dropout; each set has its own. Error: a set has classes < 1.
 Variable joined_attention(const Variable& q, const Variable& k, const Variable& v, const std::vector<KeySet>& sets,
                           const AttentionOptions& options = {});

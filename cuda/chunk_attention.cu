@@ -1,17 +1,16 @@
 // Sorted positions in chunks, as operands of the attention kernels, and their results put back
 // (core/kernels/chunk_attention.h).
 //
-// x, y [B, N, H, cols] and the slots' matrices in float32 or bfloat16; sums, own rows' y and logsumexps in float32.
+// x [B, N, H, cols] and the slots' matrices in float32 or bfloat16; y, sums and logsumexps in float32.
 //
 // Launch.
 //   chunk_rows  a thread takes a place of a slot
 //   chunk_mask  a block takes a slot and 64 of its keys, whose positions and labels are in shared memory. A thread
-//   takes
-//               one of these keys and every fourth query
-//   add_chunks, own_rows  a warp takes a row, and adds up what slots with the same keys have for it, in order: no
-//               atomics
+//               takes one of these keys and every fourth query
+//   add_chunks  a warp takes a row of a slot. The first of the slots that share the row adds all, in order: no atomics
+//   own_rows    a warp takes a row, and copies it or writes zeros
 // Traffic, e bytes an element: e + 8 for each element of add_chunks, e + 4 for one of own_rows, a byte for each pair of
-// chunk_mask, the floors. Bound by memory.
+// chunk_mask. These are the floors. Bound by memory.
 #include "core/kernels/chunk_attention.h"
 
 #include <cmath>

@@ -6,14 +6,14 @@
 // x, y, dy, dx [rows, cols], weight, bias and their gradients [cols] in float32 or bfloat16; mean, rstd [rows] and all
 // arithmetic in float32. The variance is computed from differences from the mean, in a second pass over the row.
 //
-// Launch. y and dx: a warp takes a row of up to 1024 elements, four rows a block, and keeps it in registers. A block of
-// 256 threads takes a longer row, which it reads three times for y, twice for dx. Elements move 16 bytes at a time, or
-// one by one where rows do not start at multiples of 16 bytes; the order of sums is the same. For dx the warp also
-// keeps the weights in registers, and its sums for dweight and dbias: of 16 columns a lane if a row has at most 512
-// elements, else of 32. The sums of all warps, up to 2048, are then added (reduce.cuh). Where a block takes a row,
-// dweight and dbias are sums of columns of their own. Traffic of n = rows * cols elements of e bytes: forward 2 e n and
-// backward 3 e n, the floor; 6 e n for longer rows. Later readings of a long row do not count: they come from the L2
-// cache. Bound by memory.
+// Launch. y and dx: a warp takes a row of up to 1024 elements, four rows a block, and keeps it in registers (for dx,
+// those of x and dy). A block of 256 threads takes a longer row, which it reads three times for y, twice for dx.
+// Elements move 16 bytes at a time, or one by one where 8 does not divide the columns; the order of sums is the same.
+// For dx the warp also keeps, over all its rows, the weights and its sums for dweight and dbias: 16 columns a lane if a
+// row has at most 512 elements, else 32. The sums of all warps, up to 2048, are then added (reduce.cuh). For longer
+// rows, two more kernels add up dweight and dbias. Traffic of n = rows * cols elements of e bytes: forward 2 e n and
+// backward 3 e n, the floor, and the warps' sums; backward of longer rows 6 e n. Later readings of a long row do not
+// count: they come from the L2 cache. Bound by memory.
 #include "core/kernels/layer_norm.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// speech compare: trained models, each with several attention variants. The tables and pictures are those of the
-// paper's section 4.1: tables 1 and 2, figures 1a and 7a.
+// speech compare: trained models, each with several attention variants. It makes the paper's tables 1 and 2 and figures
+// 1a and 7a, and two tables of differences.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -171,7 +171,7 @@ struct CompareCommand : Command {
 
   // The attention, and the settings that tell a run from others with this attention.
   static std::string name_of(const Json& config, const std::vector<Json>& configs) {
-    const std::set<std::string> ignored{"attention", "seed", "init_from", "data", "device", "threads", "quick"};
+    const std::set<std::string> ignored{"attention", "seed", "init_from", "device", "threads", "quick"};
     std::string name = config.at("attention");
     for (const auto& [key, value] : config.items()) {
       const auto differs = [&, &key = key, &value = value](const Json& other) {
@@ -305,7 +305,7 @@ struct CompareCommand : Command {
                 joined == 1 ? "" : concat(joined, " sentences"),
                 ". A column is a model, named by the attention that it was trained with; a row is the attention "
                 "that it is evaluated with. No weight is changed. clustered-1 gives all queries the same "
-                "attention, and none removes it: where they cost nothing, the model does not use its attention. ",
+                "attention, and none removes it: where they cost little, the model hardly uses its attention. ",
                 mean),
          names, errors},
         {"What another attention costs",

@@ -5,7 +5,7 @@
 # stopped. SPEECH: the program (default: build/cpu/bin/speech). SHORTEN=4 makes a quarter of the steps, ONLY_FIRST=1 ends
 # after the first hour.
 set -euo pipefail
-[ $# -ge 2 ] || { sed -n 's/^# \?//p' "$0" | sed 1d | head -4 >&2; exit 2; }
+[ $# -ge 2 ] || { sed -n 's/^# \?//p' "$0" | sed 1d | head -5 >&2; exit 2; }
 data=$1 out=$2
 options=("${@:3}")
 speech=${SPEECH:-build/cpu/bin/speech}
@@ -40,8 +40,9 @@ trained="full clustered-100 i-clustered-100 i-clustered-100:refine=1"
 evaluated=full,oracle-top-32,clustered-25,clustered-100,i-clustered-25,i-clustered-100,i-clustered-100:refine=1,i-clustered-100:refine=2
 evaluated+=,position-100:shift=true,i-position-100:shift=true  # clusters of neighbors, with borders that shift
 table_1() { # SEEDS: at 320 positions; the same models at 960; those tuned at 960
-  local runs=none-1
-  for attention in $trained; do for seed in $1; do runs+=" $attention-$seed"; done; done
+  local runs=
+  for attention in $trained; do for seed in $1; do runs+="$attention-$seed "; done; done
+  runs+=none-1
   compare table-1-320 "$runs" --attention "$evaluated"
   compare table-1-960 "$runs" --attention "$evaluated" --join 3
 }

@@ -1,3 +1,4 @@
+// Attention over several sets of keys: the kernels of full attention run once for each, and the results are joined.
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -13,7 +14,7 @@ namespace {
 int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
 // x [B, N, H, any] by residue classes of its positions: [B, ceil(N / classes), classes H, any], where row a of head
-// r H + h is position a classes + r. This is the same memory; zeros are appended if classes does not divide N.
+// c H + h is position a classes + c. This is the same memory; zeros are appended if classes does not divide N.
 Tensor in_classes(const Tensor& x, int64_t classes) {
   const int64_t rows = ceil_div(x.size(1), classes), missing = rows * classes - x.size(1);
   const Tensor more = Tensor::zeros(x.shape().with(1, missing), x.dtype(), x.device());
@@ -80,8 +81,8 @@ void join(Tensor& out, Tensor& logsumexp, const Tensor& other, const Tensor& oth
 //
 //   z = logsumexp over r of z_r,  out_i = sum over r of e^(z_r - z) o_r = sum over all j of e^(s_ij - z) v_j
 //
-// As in chunk_attention.cpp, attention_backward of a set, given z and out instead of z_r and o_r, computes the set's
-// terms of the gradients.
+// As in chunk_attention.cpp, attention_backward of a set, given z and out instead of z_r and o_r, computes what
+// the set adds to the gradients.
 Variable joined_attention(const Variable& q, const Variable& k, const Variable& v, const std::vector<KeySet>& sets,
                           const AttentionOptions& options) {
   const AttentionSize size =

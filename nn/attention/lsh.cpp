@@ -5,8 +5,8 @@
 //   k_j      = q_j / |q_j|  (a zero query: a zero key)
 //   bucket_j = argmax of [q_j R; -q_j R], R normal [D, buckets / 2], drawn for the whole call. Vectors of similar
 //              direction often share a bucket. buckets = 2 ceil(n / (2 chunk)), at least 2, or `buckets=`; if these are
-//              more than 64, a bucket has two factors, as in Kitaev's code: h_a b + h_b, from a rotation for h_a and
-//              one for h_b, with a = 2 ceil(sqrt(buckets) / 2) and b = 2 ceil(buckets / (2 a)) values
+//              more than 64, a bucket is a pair, as in Kitaev's code: a hash with a = 2 ceil(sqrt(buckets) / 2)
+//              values and one with b = 2 ceil(buckets / (2 a)) values, each from a rotation of its own
 //   positions are sorted by (bucket, position) and cut into chunks of equal length, because buckets have any. A bucket
 //              may go on in the next chunk, so a chunk attends to itself and to the chunk before it, the first one to
 //              the last. Query i sees the keys of its bucket there that the mask allows, without i itself.
@@ -20,18 +20,19 @@
 // (autograd/ops/chunk_attention.cpp). If no round leaves a key, out_i = v_i. `combine=mean` takes the mean of the o_r,
 // and v_i for a round that leaves no key. Dropout drops a key for all queries of a head at once.
 //
-// `keys=own` (ours) has keys k_j of their own, as full attention has, and as many of them as one likes. Queries and
-// keys are hashed with the same rotations, n counts the keys, and both are sorted and cut into chunks apart. A chunk of
-// queries attends to two chunks of keys: the one that holds the first key of the bucket of its first query (or of a
-// later bucket, if that one has no key), and the next one. Query i may see key i. A query that sees no key gets 0.
+// `keys=own` (ours): the keys are k_j, as in full attention, and there may be any number of them; n above counts the
+// keys. Queries and keys are hashed with the same rotations, sorted apart, and cut into chunks apart. Take the bucket
+// of a chunk's first query. The chunk of queries attends to the chunk that holds the first key of this bucket, or of a
+// later one if this bucket has no key (if no later one has: the last chunk), and to the next chunk. A query may miss
+// keys of its bucket that lie further on. Query i may see key i. A query that sees no key gets 0.
 //
 // Deviations from Kitaev's code: scores are divided by sqrt(D) (there they are not; `scale=1` does the same). A
 // position attends to itself only if it sees nothing else (there its own score is -10^5). There are about n / chunk
 // buckets, by each sequence's own length (there 2 n / chunk). Any length will do.
 //
 // The port of the authors of Clustered Attention divides by sqrt(D) too. Of its other rules, three are options here,
-// `bucket_mask=false,combine=mean,buckets=`: other buckets in the two chunks are visible, rounds are averaged, and b
-// projections make 2 b buckets. Two are not: a position attends to itself, and the first chunk has none before it.
+// `bucket_mask=false,combine=mean,buckets=`: other buckets in the two chunks are visible, rounds are averaged, and c
+// projections make 2 c buckets. Two are not: a position attends to itself, and the first chunk has none before it.
 #include "nn/attention/attention.h"
 
 namespace cairn {

@@ -2,15 +2,14 @@
 //
 //   local-W       the keys with |i - j| <= W; with `dilation` d, those at the distances 0, d, 2 d, ..., W d (Beltagy et
 //                 al. 2020)
-//   longformer-W  the keys with |i - j| <= W; the first `global` positions see all and are seen by all (Longformer,
-//   Beltagy et
-//                 al. 2020; here with one set of projections)
+//   longformer-W  the keys with |i - j| <= W; the first `global` positions see all and are seen by all (Beltagy et al.
+//                 2020, Longformer; here with one set of projections)
 //   strided-W     the keys with |i - j| <= W or (i - j) mod W = 0 (Sparse Transformer, Child et al. 2019; here in one
 //                 head, and in both directions)
 //
-// The kernels skip tiles in which no query sees a key. But nearly every tile has keys at multiples of a small distance.
-// So each residue class of positions becomes a sequence, in which these keys are neighbors
-// (autograd/ops/joined_attention.cpp).
+// The kernels skip tiles in which no query sees a key. But keys at the distances W, 2 W, ... lie in nearly every tile.
+// So each residue class of positions becomes a sequence of its own, in which these keys are neighbors
+// (autograd/ops/joined_attention.cpp). strided-W then scores 2 W N + N^2 / W pairs: with W = sqrt(N), 3 N sqrt(N).
 #include <limits>
 
 #include "nn/attention/attention.h"
