@@ -37,19 +37,20 @@ BatchHeads seen(const Tensor& buckets, const Tensor& key_buckets, int64_t rounds
         const int32_t* key_bucket = of_keys.data<int32_t>() + ((b * H + h) * rounds + round) * S;
         const std::vector<int64_t> order = sorted(bucket, N), keys = sorted(key_bucket, S);
         const auto n = int64_t(keys.size()), chunks = (n + options.chunk - 1) / options.chunk;
-        for (int64_t p = 0; p < int64_t(order.size()); ++p)
+        for (int64_t p = 0; p < int64_t(order.size()); ++p) {
+          const int64_t i = order[size_t(p)], chunk = p / options.chunk;
+          const int32_t first = bucket[order[size_t(chunk * options.chunk)]];  // of the chunk's first query
+          const int64_t before =
+              std::count_if(keys.begin(), keys.end(), [&](int64_t x) { return key_bucket[x] < first; });
+          const int64_t start = std::min(before, n - 1) / options.chunk;
           for (int64_t l = 0; l < n; ++l) {
-            const int64_t i = order[size_t(p)], j = keys[size_t(l)];
-            const int64_t chunk = p / options.chunk, other = l / options.chunk;
-            const int32_t first = bucket[order[size_t(chunk * options.chunk)]];  // of the chunk's first query
-            const int64_t before =
-                std::count_if(keys.begin(), keys.end(), [&](int64_t x) { return key_bucket[x] < first; });
-            const int64_t start = std::min(before, n - 1) / options.chunk;
+            const int64_t j = keys[size_t(l)], other = l / options.chunk;
             const bool near = own ? other == start || other == start + 1
                                   : (other == chunk || (other + 1) % chunks == chunk) && i != j;
             if (near && (!options.bucket_mask || bucket[i] == key_bucket[j]) && may_attend(mask, b, h, i, j))
               result(b, h, i, j) += 1;
           }
+        }
       }
   return result;
 }
