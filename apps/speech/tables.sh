@@ -76,6 +76,7 @@ for clusters in 200 300; do
   runs+=" i-clustered-$clusters-from-100-tuned"
 done
 compare more-clusters "$runs"
+compare clusters-960 full-1 --join 3 --attention i-clustered-100,i-clustered-200,i-clustered-300,i-clustered-400
 
 # Variants whose keys are the queries
 for attention in shared-full lsh-1 lsh-4; do first "$attention-1" --attention "$attention"; done
@@ -95,5 +96,5 @@ compare figure-1a "$runs"
 
 # Speed at a mean length near 2,900: the trainings' steps per second
 for attention in full i-clustered-100; do
-  train "$attention-long" --attention "$attention" --join 9 --batch-frames 9000 --iterations $((24 / shorten)) --evaluate-every 1000
+  train "$attention-long" --attention "$attention" --join 9 --batch-frames 9000 --shift-positions 0 --iterations $((24 / shorten)) --evaluate-every 1000
 done
