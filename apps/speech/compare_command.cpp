@@ -348,11 +348,12 @@ struct CompareCommand : Command {
     learning.y = {.label = "phone error rate on dev", .low = 0, .percent = true};
     std::map<std::string, std::vector<std::pair<double, double>>> points;  // by attention
     for (const Trained& model : models) {
+      const bool is_first = points.count(model.attention()) == 0;
       points[model.attention()].emplace_back(1e3 * own(model).seconds, own(model).rate);
       for (size_t seed = 0; seed < model.curves.size(); ++seed) {
         svg::Series& line = learning.series.emplace_back(model.curves[seed]);
         line.color = color_of(model.attention());
-        if (seed == 0) line.name = model.name;
+        if (seed == 0 && is_first) line.name = model.attention();  // short, and once for each color
       }
     }
     for (auto& [spec, all] : points) {
