@@ -57,14 +57,16 @@ struct Cell {
   std::vector<double> errors;    // of each sequence
   std::vector<double> rates;     // the error rate of each seed
   double rate = 0, seconds = 0;  // seconds of the forward pass of a sequence
+  Difference minus_own{};        // to the model with the attention that it was trained with
 };
 
 // Runs that differ only in the seed, and in the run that they started from.
 struct Trained {
   std::string name;  // its attention, and further settings that tell it from the other models
   std::vector<std::unique_ptr<SavedRun>> seeds;
-  std::vector<svg::Series> curves;         // the error on dev over seconds of training, of each seed
-  std::vector<std::optional<Cell>> cells;  // for each attention of the table; none: the weights cannot take it
+  std::vector<std::vector<Sentence>> sequences;  // to evaluate with, of each seed
+  std::vector<svg::Series> curves;               // the error on dev over seconds of training, of each seed
+  std::vector<std::optional<Cell>> cells;        // for each attention of the table; none: the weights cannot take it
   // Means over the seeds: seconds of an epoch, and the evaluation with the lowest error on dev.
   double epoch = 0, best_error = 0, best_step = 0, best_seconds = 0;
 
@@ -163,7 +165,11 @@ struct CompareCommand : Command {
     corpus = read_corpus(read_safetensors(data.empty() ? first.settings.data : data));
     if (joined == 0) joined = first.settings.join;
     for (Trained& model : models) {
-      for (const auto& run : model.seeds) read_training(model, *run);
+      for (const auto& run : model.seeds) {
+        read_training(model, *run);
+        run->settings.join = joined;
+        model.sequences.push_back(join(sentences_of(corpus, part, run->front_end, run->settings), joined));
+      }
       for (double* mean : {&model.epoch, &model.best_error, &model.best_step, &model.best_seconds})
         *mean /= double(model.seeds.size());
     }
@@ -232,6 +238,9 @@ struct CompareCommand : Command {
   void evaluate_all() {
     for (Trained& model : models)
       for (const std::string& spec : specs) model.cells.push_back(evaluate(model, spec));
+    for (Trained& model : models)
+      for (std::optional<Cell>& cell : model.cells)
+        if (cell) cell->minus_own = difference_of(cell->errors, own(model).errors, phones);
   }
 
   // None: the weights cannot take the attention.
@@ -239,15 +248,15 @@ struct CompareCommand : Command {
     if (model.attention() == no_attention && spec != no_attention) return {};  // its queries and keys learned nothing
     Cell cell;
     note(concat("evaluating ", model.name, " with ", spec), quiet);
-    for (const auto& run : model.seeds) {
+    for (size_t seed = 0; seed < model.seeds.size(); ++seed) {
+      const SavedRun& run = *model.seeds[seed];
       try {
-        run->model->encoder.swap_attention(spec);
+        run.model->encoder.swap_attention(spec);
       } catch (const UsageError&) {
         return {};
       }
-      run->settings.join = joined;
-      const std::vector<Sentence> sequences = join(sentences_of(corpus, part, run->front_end, run->settings), joined);
-      const Recognition found = recognize(*run->model, sequences, run->settings, true);
+      const std::vector<Sentence>& sequences = model.sequences[seed];
+      const Recognition found = recognize(*run.model, sequences, run.settings, true);
       const double seeds = double(model.seeds.size());
       cell.errors.resize(sequences.size());
       phones.resize(sequences.size());
@@ -286,7 +295,7 @@ struct CompareCommand : Command {
       for (const Trained& model : models) {
         const std::optional<Cell>& cell = model.cells[i];
         errors.back().push_back(text_of(cell));
-        changes.back().push_back(cell ? text_of(difference_of(cell->errors, own(model).errors, phones)) : "–");
+        changes.back().push_back(cell ? text_of(cell->minus_own) : "–");
       }
     }
     for (size_t a = 0; a < models.size(); ++a) {
@@ -381,7 +390,7 @@ struct CompareCommand : Command {
           rows.push_back({{"attention", specs[i]},
                           {"phone_error_rate", finite_or_null(cell->rate)},
                           {"of_seeds", cell->rates},
-                          {"minus_own", interval(difference_of(cell->errors, own(model).errors, phones))},
+                          {"minus_own", interval(cell->minus_own)},
                           {"seconds_per_sequence", cell->seconds}});
       result["models"].push_back({{"model", model.name},
                                   {"epoch_seconds", model.epoch},

@@ -39,7 +39,7 @@ compare() { # PAGE RUNS ARGUMENTS
 trained="full clustered-100 i-clustered-100 i-clustered-100:refine=1"
 evaluated=full,oracle-top-32,clustered-25,clustered-100,i-clustered-25,i-clustered-100,i-clustered-100:refine=1,i-clustered-100:refine=2
 evaluated+=,position-100:shift=true,i-position-100:shift=true  # clusters of neighbors, with borders that shift
-table_1() { # SEEDS: at 320 positions; the same models at 960; those tuned at 960
+table_1() { # SEEDS: at 320 positions, and the same models at 960
   local runs=
   for attention in $trained; do for seed in $1; do runs+="$attention-$seed "; done; done
   runs+=none-1

@@ -89,6 +89,12 @@ Variable joined_attention(const Variable& q, const Variable& k, const Variable& 
       kernel_size(expect_attention("joined_attention", q.value(), k.value(), v.value(), options), options);
   check(!sets.empty() && options.mask.pattern.all() && !options.dropout.active(),
         "joined_attention: expected sets of keys, and no pattern or dropout but theirs");
+  if (sets.size() == 1 && sets[0].classes == 1) {  // nothing to join
+    AttentionOptions one = options;
+    one.mask.pattern = sets[0].pattern;
+    one.dropout = sets[0].dropout;
+    return attention(q, k, v, one);
+  }
   std::vector<Part> parts;
   for (const KeySet& set : sets) parts.emplace_back(set, size, options, q.device());
   const DType sums = sums_of(q.value());
