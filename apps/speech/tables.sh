@@ -1,6 +1,6 @@
 #!/bin/bash
-# tables.sh DATA OUT [OPTIONS]: all trainings and evaluations behind RESULTS.md, with plain calls of the program speech:
-# the paper's tables 1 and 2, and its figures 1a and 7a. DATA: made by speech prepare. OUT: a folder for the runs and
+# tables.sh DATA OUT [OPTIONS]: the trainings and comparisons for the paper's tables 1 and 2 and its figures 1a and 7a,
+# with plain calls of the program speech. RESULTS.md has those that were run. DATA: made by speech prepare. OUT: a folder for the runs and
 # pages. OPTIONS go to every training and comparison, for example --device cuda. Call it again to continue where it
 # stopped. SPEECH: the program (default: build/cpu/bin/speech). SHORTEN=4 makes a quarter of the steps, ONLY_FIRST=1 ends
 # after the first hour.
