@@ -18,7 +18,8 @@ struct Model : Module {
   Encoder encoder;
   Linear output;
 
-  // Starts with offset heads if the settings say so. Error (UsageError): an odd number of features has none.
+  // Starts with answers that are almost only blanks, and with offset heads if the settings say so. Error (UsageError):
+  // an odd number of features has none.
   Model(const Settings& settings, int64_t filterbanks, int64_t classes, Generator& generator);
   void fields(Fields& f) override {
     f("input", input);
