@@ -53,17 +53,16 @@ for attention in $trained; do first "$attention-1" --attention "$attention"; don
 [ "${ONLY_FIRST:-}" = 1 ] && { table_1 1; exit; }
 [ -e "$out/table-1-960.html" ] || table_1 1
 
-# Table 1 at 960 positions, tuned
-runs=
-for attention in none $trained; do
-  tuned "$attention-1-tuned" "$attention-1" --attention "$attention"
-  runs+=" $attention-1-tuned"
-done
-compare table-1-tuned "$runs" --attention "$evaluated"
-
-# Two more seeds
-for seed in 2 3; do
-  for attention in $trained; do first "$attention-$seed" --attention "$attention" --seed "$seed"; done
+# Table 1 at 960 positions, tuned; two more seeds
+tuned none-1-tuned none-1 --attention none
+runs=none-1-tuned
+for seed in 1 2 3; do
+  for attention in $trained; do
+    first "$attention-$seed" --attention "$attention" --seed $seed
+    tuned "$attention-$seed-tuned" "$attention-$seed" --attention "$attention" --seed $seed
+    runs+=" $attention-$seed-tuned"
+  done
+  compare table-1-tuned "$runs" --attention "$evaluated"
 done
 table_1 "1 2 3"
 
