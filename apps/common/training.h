@@ -4,15 +4,24 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "apps/common/run_folder.h"
 #include "apps/common/training_options.h"
 #include "apps/common/training_state.h"
 #include "autograd/variable.h"
+#include "core/random.h"
 #include "nn/module.h"
 #include "nn/parallel/communicator.h"
 
 namespace cairn {
+
+// Puts examples in a random order.
+template <class T>
+void shuffle(std::vector<T>& values, RandomStream& random) {
+  for (size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.below(uint32_t(i))]);
+}
 
 struct Evaluation {
   nlohmann::ordered_json metrics;  // names and numbers, or null; shown, and written to metrics.jsonl

@@ -17,7 +17,7 @@ std::unique_ptr<Schedule> TrainingOptions::make_schedule() const {
 }
 
 std::unique_ptr<Optimizer> TrainingOptions::make_optimizer(std::vector<Variable> parameters) const {
-  const AdamOptions options{.weight_decay = weight_decay};
+  const AdamOptions options{.beta2 = beta2, .weight_decay = weight_decay};
   std::unique_ptr<Optimizer> made;
   if (optimizer == Algorithm::adam)
     made = std::make_unique<Adam>(std::move(parameters), learning_rate, options);

@@ -22,6 +22,7 @@ struct TrainingOptions {
   int64_t warm_up = 0;  // steps over which the rate first rises
   PlateauOptions plateau;
   double clip = 0, weight_decay = 0;  // the largest gradient norm (0: any); of the optimizer
+  double beta2 = 0.999;               // of the optimizer
   int64_t evaluate_every = 250;
   int64_t checkpoint_every = 250;  // 0: only at the end
   int64_t average_every = 0;       // steps between averages of the processes' weights; 0: gradients are summed
@@ -29,7 +30,7 @@ struct TrainingOptions {
   bool keep_best = false;          // saves the model with the best score in best/
   int64_t patience = 0;            // training ends after so many evaluations without a better score; 0: never
 
-  // Declares all but keep_best and average_every.
+  // Declares all but beta2, keep_best and average_every.
   void fields(SettingFields& f);
   // Call it before the model is made. Errors: UsageError: options contradict each other; DeviceError: the model does
   // not fit in memory.

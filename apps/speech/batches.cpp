@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <numeric>
 
+#include "apps/common/training.h"
 #include "apps/speech/decode.h"
 #include "apps/speech/features.h"
 #include "autograd/ops.h"
@@ -11,14 +12,6 @@
 #include "nn/io/json.h"
 
 namespace cairn::speech {
-namespace {
-
-template <class T>
-void shuffle(std::vector<T>& values, RandomStream& random) {
-  for (size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.below(uint32_t(i))]);
-}
-
-}  // namespace
 
 Batch make_batch(const std::vector<Sentence>& sequences, const Settings& settings) {
   const auto batch = int64_t(sequences.size());

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -14,36 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include "apps/common/bootstrap.h"
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/report.h"
-#include "apps/speech/compare.h"
 #include "apps/speech/train.h"
-#include "core/random.h"
 
 namespace cairn::speech {
-
-static double sum(const std::vector<double>& x) { return std::accumulate(x.begin(), x.end(), 0.0); }
-
-Difference difference_of(const std::vector<double>& a, const std::vector<double>& b,
-                         const std::vector<double>& phones) {
-  constexpr size_t resamples = 10000;
-  RandomStream random(0, 0, Purpose::data);
-  const auto n = uint32_t(phones.size());
-  std::vector<double> found;
-  for (size_t sample = 0; sample < resamples; ++sample) {
-    double errors = 0, spoken = 0;
-    for (uint32_t draw = 0; draw < n; ++draw) {
-      const size_t i = random.below(n);
-      errors += a[i] - b[i];
-      spoken += phones[i];
-    }
-    if (spoken > 0) found.push_back(errors / spoken);
-  }
-  if (found.empty()) return {NAN, NAN, NAN};
-  std::sort(found.begin(), found.end());
-  return {(sum(a) - sum(b)) / sum(phones), found[found.size() / 40], found[found.size() - found.size() / 40 - 1]};
-}
 
 namespace {
 
@@ -80,29 +56,6 @@ std::string text_of(const std::optional<Cell>& cell) {
   if (cell->rates.size() == 1) return percent(cell->rate);
   const auto [low, high] = std::minmax_element(cell->rates.begin(), cell->rates.end());
   return concat(percent(cell->rate), formatted(" (%.1f to %.1f)", 100 * *low, 100 * *high));
-}
-
-// "+1.2 [0.3, 2.2]", in points.
-std::string text_of(const Difference& difference) {
-  if (std::isnan(difference.value)) return "–";
-  return formatted("%+.1f [%.1f, %.1f]", 100 * difference.value, 100 * difference.low, 100 * difference.high);
-}
-
-// A table as text, with columns of equal width.
-std::string text_of(const std::vector<std::string>& names, Rows rows) {
-  const auto width_of = [](const std::string& text) {  // of UTF-8
-    return size_t(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-  };
-  rows.insert(rows.begin(), names);
-  std::vector<size_t> widths(names.size());
-  for (const auto& row : rows)
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
-  std::string text;
-  for (const auto& row : rows) {
-    for (size_t i = 0; i + 1 < row.size(); ++i) text += row[i] + std::string(widths[i] + 2 - width_of(row[i]), ' ');
-    text += row.back() + "\n";
-  }
-  return text + "\n";
 }
 
 struct CompareCommand : Command {
@@ -295,14 +248,14 @@ struct CompareCommand : Command {
       for (const Trained& model : models) {
         const std::optional<Cell>& cell = model.cells[i];
         errors.back().push_back(text_of(cell));
-        changes.back().push_back(cell ? text_of(cell->minus_own) : "–");
+        changes.back().push_back(cell ? in_points(cell->minus_own) : "–");
       }
     }
     for (size_t a = 0; a < models.size(); ++a) {
       const Trained& model = models[a];
       for (size_t b = 0; b < a; ++b)
         pairs.push_back({concat(model.name, " minus ", models[b].name),
-                         text_of(difference_of(own(model).errors, own(models[b]).errors, phones))});
+                         in_points(difference_of(own(model).errors, own(models[b]).errors, phones))});
       trainings.push_back({model.name, formatted("%.1f s", model.epoch), number(model.best_step),
                            formatted("%.0f s", model.best_seconds), percent(model.best_error), percent(own(model).rate),
                            formatted("%.1f ms", 1e3 * own(model).seconds)});
@@ -331,7 +284,7 @@ struct CompareCommand : Command {
                         "Each with its own attention: the difference of the errors, in points, with 95% intervals.",
                         {"models", "difference"},
                         pairs});
-    for (const Table& table : tables) text += concat(table.title, "\n", text_of(table.names, table.rows));
+    for (const Table& table : tables) text += concat(table.title, "\n", table_text(table.names, table.rows));
   }
 
   // A color for each attention.

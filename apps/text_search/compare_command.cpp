@@ -14,7 +14,6 @@
 #include "apps/text_search/compare.h"
 #include "apps/text_search/files.h"
 #include "core/error.h"
-#include "nn/io/file.h"
 #include "nn/io/hash.h"
 
 namespace cairn::text_search {
@@ -32,31 +31,22 @@ struct CompareCommand : Command {
             "It cuts sequences of each length from the files, and embeds them with full attention and with each\n"
             "variant, using the same weights. It reports the error (1 - the cosine of the embeddings), how many of\n"
             "the ten nearest neighbors stay the same, and the time.\n"
-            "With --labeled, it also predicts the label of a text from the five nearest texts (the paper's table 4).\n"
-            "Each line of that file is a JSON object with the strings text, label and group;\n"
-            "apps/text_search/debian_sections.py writes such a file. Texts of one group are never each other's\n"
-            "neighbors.\n\n"
-            "Examples:\n"
-            "  text-search compare ~/notes --model model --lengths 128,512\n"
-            "  text-search compare --labeled sections.jsonl --model model --lengths 128 --out rows") {
+            "\nExample:\n"
+            "  text-search compare ~/notes --model model --lengths 128,512 --out rows") {
     options.batch = 8;
   }
 
   void fields(SettingFields& f) override {
     search.fields(f);
-    f("labeled", labeled, Text::file, "labeled texts (JSON lines), instead of PATH", Keep::not_in_config);
     f("variants", variants, Text::variants, "attention variants, comma-separated", Keep::may_change);
-    f("lengths", lengths, Text::any, "tokens per sequence, comma-separated, ascending; with --labeled, the maximum",
-      Keep::may_change);
-    f("sequences", sequences, {2, 1 << 20},
-      "maximum number of sequences of each length; with --labeled, of texts to predict");
+    f("lengths", lengths, Text::any, "tokens per sequence, comma-separated, ascending", Keep::may_change);
+    f("sequences", sequences, {2, 1 << 20}, "maximum number of sequences of each length");
     f("out", out, Text::folder, "folder for finished rows, from which the same command continues", Keep::not_in_config);
     options.fields(f);
   }
 
   void run(Communicator&) override try {
     catch_interrupts(quiet);
-    check<UsageError>(labeled.empty() || search.paths.empty(), "expected PATH or --labeled, got both");
     if (!out.empty() && RunFolder::is_in(out)) continue_run(out);
     read_texts();
     Embedder embedder(options);
@@ -72,7 +62,7 @@ struct CompareCommand : Command {
     RunFolder kept(out, config());
 
     Json rows = Json::array();
-    std::string text = concat(split ? "Texts: " : "Files: ", texts.size(), '\n');
+    std::string text = concat("Files: ", texts.size(), '\n');
     for (const int64_t length : all) {
       const Json found = compare_at(embedder, length, specs, kept);
       rows.insert(rows.end(), found.begin(), found.end());
@@ -88,14 +78,6 @@ struct CompareCommand : Command {
   }
 
   void read_texts() {
-    if (!labeled.empty()) {
-      const std::string bytes = read_file(labeled);
-      text_hash = xxh128(bytes);
-      split = split_by_group(read_examples(bytes, labeled), sequences);
-      for (const auto* side : {&split->queries, &split->references})
-        for (const Example& example : *side) texts.push_back(example.text);
-      return;
-    }
     SkippedCounts skipped;
     for (const fs::path& file : find_files(search, options.model))
       if (std::optional<std::string> text = read_text(file, skipped)) {
@@ -107,9 +89,8 @@ struct CompareCommand : Command {
   // The rows of one length, full attention first.
   Json compare_at(Embedder& embedder, int64_t length, const std::vector<std::string>& specs, RunFolder& kept) const {
     Sequences tokens;
-    for (const std::string& text : texts)
-      tokens.push_back(split ? embedder.tokenizer().encode(text, length) : embedder.tokenizer().tokenize(text));
-    if (!split) tokens = cut_sequences(tokens, embedder.tokenizer(), length, sequences);
+    for (const std::string& text : texts) tokens.push_back(embedder.tokenizer().tokenize(text));
+    tokens = cut_sequences(tokens, embedder.tokenizer(), length, sequences);
     int64_t count = 0;
     for (const auto& sequence : tokens) count += int64_t(sequence.size());
     const std::vector<Json> finished = kept.lines();
@@ -133,13 +114,6 @@ struct CompareCommand : Command {
       Json row = {
           {"key", key}, {"length", length}, {"attention", spec}, {"seconds_per_token", time.seconds() / double(count)}};
       row.update(difference_of(mine, full));
-      if (split) {
-        const std::string right = knn_correct(*split, mine), none(right.size(), '0');
-        row["right"] = right;
-        row["accuracy"] = interval_of(right, none, split->queries);
-        row["minus_full"] =
-            interval_of(right, rows.empty() ? right : rows[0].at("right").get<std::string>(), split->queries);
-      }
       rows.push_back(row);
       kept.append(row);
     }
@@ -153,36 +127,28 @@ struct CompareCommand : Command {
   }
 
   std::string table_of(const Json& rows) const {
-    std::string text = concat("\n", rows[0].at("length").get<int64_t>(), split ? " tokens at most\n" : " tokens\n");
-    text += formatted("%-24s %7s %7s %14s %8s %13s", "attention", "error", "largest", "neighbors kept", "us/token",
+    std::string text = concat("\n", rows[0].at("length").get<int64_t>(), " tokens\n");
+    text += formatted("%-24s %7s %7s %14s %8s %13s\n", "attention", "error", "largest", "neighbors kept", "us/token",
                       "speed vs full");
-    text += split ? formatted(" %22s %23s\n", "accuracy [95%]", "minus full [95%]") : "\n";
     for (const Json& row : rows) {
       const auto number = [&](const char* key) { return row.at(key).get<double>(); };
-      text += formatted("%-24s %7.2g %7.2g %14s %8.1f %13.2f", row.at("attention").get<std::string>().c_str(),
+      text += formatted("%-24s %7.2g %7.2g %14s %8.1f %13.2f\n", row.at("attention").get<std::string>().c_str(),
                         number("mean_error"), number("largest_error"), share_text(number("neighbors_kept")).c_str(),
                         number("seconds_per_token") * 1e6,
                         rows[0].at("seconds_per_token").get<double>() / number("seconds_per_token"));
-      if (split) {
-        const std::vector<double> accuracy = row.at("accuracy"), change = row.at("minus_full");
-        text += formatted("    %.3f [%.3f, %.3f]  %+.3f [%+.3f, %+.3f]", accuracy.at(0), accuracy.at(1), accuracy.at(2),
-                          change.at(0), change.at(1), change.at(2));
-      }
-      text += "\n";
     }
     return text;
   }
 
   FileSearch search;
   EmbedderOptions options;
-  std::string labeled, out, lengths = "128,384,512";
+  std::string out, lengths = "128,384,512";
   std::string variants =
       "clustered-25,clustered-25:refine=2,i-clustered-25,i-clustered-25:refine=1,i-clustered-25:refine=2,"
       "i-clustered-100,i-clustered-100:refine=1,oracle-top-32,position-25,i-position-25";
   int64_t sequences = 200;
-  std::vector<std::string> texts;  // of the files; with labels, of the queries, then of the references
+  std::vector<std::string> texts;  // of the files
   std::string text_hash;           // of all texts
-  std::optional<Split> split;      // with labels
 };
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "apps/common/bootstrap.h"
 #include "apps/speech/batches.h"
-#include "apps/speech/compare.h"
 #include "apps/speech/containers.h"
 #include "apps/speech/decode.h"
 #include "apps/speech/features.h"

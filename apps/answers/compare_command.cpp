@@ -1,0 +1,156 @@
+// answers compare: trained models with other attention, as in the paper's table 4.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "apps/answers/model.h"
+#include "apps/common/bootstrap.h"
+#include "apps/common/format.h"
+#include "apps/common/program.h"
+#include "apps/common/report.h"
+
+namespace cairn::answers {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct CompareCommand : Command {
+  CompareCommand()
+      : Command("compare", "Let trained models answer with other attention",
+                "No weight is changed (the paper's table 4). A row has means over runs and seeds.\n"
+                "  exact match     in percent of the questions, with the lowest and the highest\n"
+                "  kept            its share of full attention's, in percent, with a 95% interval\n"
+                "  f1              of the positions of the answer\n"
+                "  entry           how often the right entry is chosen; chance is 20%\n"
+                "  minus overlap   the same, minus that of word overlap weighted by rarity, with a 95% interval\n"
+                "  time            milliseconds of the model for a question\n"
+                "Intervals are bootstraps over source packages. Word overlap is told where the entries begin.\n\n"
+                "Example:\n  answers compare --runs run-1,run-2") {}
+
+  void fields(SettingFields& f) override {
+    f("runs", runs, Text::any, "folders of runs, separated by commas");
+    f("attention", attention, Text::variants, "attention variants beside full, separated by commas");
+    f("data", data, Text::file, "the questions (default: the first run's)");
+    f("part", part, {{"test", "test"}, {"dev", "dev"}, {"train", "train"}}, "train, dev or test: the part of the data");
+    f("questions", most, {1, 1 << 20}, "at most so many questions of the part, evenly spaced");
+    f("batch", batch, {1, 4096}, "questions answered at once");
+    f("seeds", seeds, {1, 1000}, "number of random seeds of the attention");
+    compute.fields(f);
+  }
+
+  void run(Communicator&) override {
+    check<UsageError>(!runs.empty(), "expected --runs with folders of runs, separated by commas");
+    catch_interrupts(quiet);
+    std::vector<SavedRun> models;
+    std::istringstream folders(runs);
+    for (std::string folder; std::getline(folders, folder, ',');) {
+      models.emplace_back().folder = folder;
+      models.back().read(compute);
+    }
+    read(models[0]);
+    std::vector<std::string> specs = split_specs(attention);
+    specs.insert(specs.begin(), "full");
+    name_in_errors("--attention", [&] {
+      for (const std::string& spec : specs) models[0].model->bert->encoder.swap_attention(spec);  // checks it
+    });
+    for (const std::string& spec : specs) {
+      std::vector<Answers> found;
+      for (const SavedRun& each : models) {
+        each.model->bert->encoder.swap_attention(spec);
+        for (int64_t seed = compute.seed; seed < compute.seed + seeds; ++seed)
+          found.push_back(answer(*each.model, questions, batch, seed, true));
+      }
+      add_row(spec, found);
+    }
+    std::vector<Answers> untrained;
+    for (const SavedRun& each : models) {
+      Model model(each.settings, Generator(uint64_t(each.settings.compute.seed)));
+      move_to(model, each.model->output.bias.device());
+      untrained.push_back(answer(model, questions, batch, compute.seed, true));
+    }
+    add_row("full, not trained", untrained);
+    for (const auto& [name, entry] : {std::pair("word overlap", &overlap), std::pair("weighted overlap", &idf_overlap)})
+      add_row(name, {{std::vector<double>(questions.size(), NAN), std::vector<double>(questions.size(), NAN), *entry}});
+    tell({{"part", part}, {"questions", questions.size()}, {"rows", rows}},
+         concat("Questions of ", part, ": ", questions.size(), "\n\n",
+                table_text({"attention", "exact match", "kept", "f1", "entry", "minus overlap", "time"}, table)));
+  }
+
+ private:
+  void read(const SavedRun& first) {
+    const std::vector<Question> all = read_questions(data.empty() ? first.settings.data : data, part,
+                                                     first.model->tokenizer, first.model->max_tokens);
+    const size_t n = std::min(all.size(), size_t(most));
+    for (size_t i = 0; i < n; ++i) {
+      questions.push_back(all[i * all.size() / n]);
+      overlap.push_back(questions.back().overlap);
+      idf_overlap.push_back(questions.back().idf_overlap);
+    }
+  }
+
+  // Sums over the questions of a source, because those are alike.
+  std::vector<double> by_source(const std::vector<double>& values) const {
+    std::map<std::string, double> sums;
+    for (size_t i = 0; i < values.size(); ++i) sums[questions[i].source] += values[i];
+    std::vector<double> result;
+    for (const auto& [source, sum] : sums) result.push_back(sum);
+    return result;
+  }
+
+  void add_row(const std::string& name, const std::vector<Answers>& found) {
+    Answers all;  // means
+    for (const auto which : {&Answers::exact, &Answers::f1, &Answers::entry}) {
+      (all.*which).resize(questions.size());
+      for (const Answers& each : found)
+        for (size_t i = 0; i < questions.size(); ++i) (all.*which)[i] += (each.*which)[i] / double(found.size());
+    }
+    std::vector<double> matches;
+    for (const Answers& each : found) {
+      matches.push_back(mean(each.exact));
+      all.seconds += each.seconds / double(found.size());
+    }
+    if (full.empty()) full = by_source(all.exact);
+    const Difference kept = difference_of(by_source(all.exact), std::vector<double>(full.size()), full);
+    const Difference more = difference_of(by_source(all.entry), by_source(idf_overlap),
+                                          by_source(std::vector<double>(questions.size(), 1)));
+    const auto percent = [](double value) { return std::isnan(value) ? "–" : formatted("%.1f", 100 * value); };
+    const auto interval = [&](double low, double high) {
+      return std::isnan(low) ? "" : concat(" [", percent(low), ", ", percent(high), "]");
+    };
+    const auto [low, high] = std::minmax_element(matches.begin(), matches.end());
+    table.push_back({name, percent(mean(all.exact)) + interval(*low, *high),
+                     percent(kept.value) + interval(kept.low, kept.high), percent(mean(all.f1)),
+                     percent(mean(all.entry)), in_points(more), formatted("%.1f", 1e3 * all.seconds)});
+    Json row = as_json(all);
+    row.update({{"attention", name},
+                {"of_runs_and_seeds", matches},
+                {"kept", {kept.value, kept.low, kept.high}},
+                {"minus_overlap", {more.value, more.low, more.high}},
+                {"seconds", all.seconds}});
+    rows.push_back(row);
+    note(concat(name, ": exact match ", table.back()[1]), quiet);
+  }
+
+  std::string runs, data, part = "test";
+  std::string attention =
+      "clustered-25,clustered-25:refine=1,clustered-100,clustered-100:refine=1,i-clustered-25,i-clustered-25:refine=1,"
+      "i-clustered-100,i-clustered-100:refine=1,oracle-top-32,position-25,clustered-1";
+  int64_t most = 1 << 20, batch = 8, seeds = 3;
+  ComputeSettings compute;
+  std::vector<Question> questions;
+  std::vector<double> overlap, idf_overlap;  // of the questions
+  std::vector<double> full;                  // full attention's exact matches of each source
+  Report::Rows table;
+  Json rows = Json::array();
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_compare() { return std::make_unique<CompareCommand>(); }
+
+}  // namespace cairn::answers

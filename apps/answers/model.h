@@ -1,0 +1,77 @@
+#pragma once
+// A pretrained BERT with a linear layer: where in a passage does the answer begin, and where does it end?
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/answers/questions.h"
+#include "apps/common/training_run.h"
+#include "nn/bert.h"
+
+namespace cairn::answers {
+
+// The settings of a run.
+struct Settings {
+  std::string data, model;  // the file of the questions; the folder of the pretrained model
+  std::string attention = "full";
+  int64_t max_tokens = 384, batch = 8, picture = 0;
+  TrainingOptions training;
+  ComputeSettings compute;
+
+  Settings();
+  void fields(SettingFields& f);
+};
+
+struct Batch {
+  Tensor tokens, lengths;  // int32 [questions, positions], [questions]
+  Tensor outside;          // float32 [questions, 1, positions]: 0 in the passage, else a large negative number
+  Tensor answers;          // int32 [questions, 2]: the first and the last token of the answer
+
+  Batch(const std::vector<const Question*>& questions, Device device);
+};
+
+struct Model : Module {
+  text_search::WordPiece tokenizer;
+  std::unique_ptr<Bert> bert;
+  Linear output;
+  int64_t max_tokens;  // of a question with its passage
+
+  // The pretrained weights and a random output. Errors: as read_wordpiece, read_bert and Encoder::swap_attention.
+  Model(const Settings& settings, Generator generator);
+  void fields(Fields& f) override {
+    f("bert", *bert);
+    f("output", output);
+  }
+  // float32 logits [questions, 2, positions] that a token is the first, and the last, of the answer.
+  Variable operator()(const Batch& batch, const Context& context) const;
+};
+
+// The mean cross entropy of first and last tokens, over the positions of the passage.
+Variable loss_of(const Variable& logits, const Batch& batch);
+
+// What a model answers: a number from 0 to 1 for each question.
+struct Answers {
+  std::vector<double> exact;     // is the answer the right one?
+  std::vector<double> f1;        // of the positions of the answer and the right one
+  std::vector<double> entry;     // does the answer begin in the right entry?
+  double loss = 0, seconds = 0;  // of a question: in nats; of the model alone
+};
+// The likeliest answers of at most 32 tokens. The seed draws the random numbers of the attention. Throws Interrupted if
+// the user has asked to stop and `may_stop`.
+Answers answer(const Model& model, const std::vector<Question>& questions, int64_t batch, int64_t seed, bool may_stop);
+double mean(const std::vector<double>& values);
+// The means: loss, exact_match, f1, right_entry.
+nlohmann::ordered_json as_json(const Answers& answers);
+
+// A saved run.
+struct SavedRun : RunToRead {
+  Settings settings;
+  std::unique_ptr<Model> model;
+
+  // Errors: as find(), Model() and ComputeSettings::apply(); DataError: the weights are another model's.
+  void read(const ComputeSettings& compute);
+};
+
+}  // namespace cairn::answers
