@@ -84,11 +84,24 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
 }
 
+Score score(const Question& question, const float* begins, const float* ends) {
+  constexpr int64_t most_tokens = 32;
+  const int64_t passage_end = question.entries.back();
+  int64_t begin = question.entries.front(), last = begin;
+  for (int64_t i = begin; i < passage_end; ++i)
+    for (int64_t j = i; j < std::min(i + most_tokens, passage_end); ++j)
+      if (begins[i] + ends[j] > begins[begin] + ends[last]) begin = i, last = j;
+  const int64_t end = last + 1;
+  const int64_t both = std::max<int64_t>(0, std::min(end, question.end) - std::max(begin, question.begin));
+  return {double(begin == question.begin && end == question.end),
+          double(2 * both) / double(end - begin + question.end - question.begin),
+          double(begin >= question.entries[question.right] && begin < question.entries[question.right + 1])};
+}
+
 Answers answer(const Model& model, const std::vector<Question>& questions, int64_t batch_size, int64_t seed,
                bool may_stop) {
   const trace::Span span("evaluate", "program");
   const NoGrad no_grad;
-  constexpr int64_t most_tokens = 32;
   Generator generator{~uint64_t(seed)};  // draws of its own: training's stay what they are
   Answers result;
   for (size_t first = 0; first < questions.size(); first += size_t(batch_size)) {
@@ -106,14 +119,10 @@ Answers answer(const Model& model, const std::vector<Question>& questions, int64
     const auto* begins = on_host.data<float>();
     for (const Question* each : members) {
       const float* const ends = begins + on_host.size(2);
-      int64_t begin = each->entries.front(), end = begin;  // the last token of the answer
-      for (int64_t i = begin; i < each->entries.back(); ++i)
-        for (int64_t j = i; j < std::min(i + most_tokens, each->entries.back()); ++j)
-          if (begins[i] + ends[j] > begins[begin] + ends[end]) begin = i, end = j;
-      const double both = double(std::max<int64_t>(0, std::min(end + 1, each->end) - std::max(begin, each->begin)));
-      result.exact.push_back(begin == each->begin && end + 1 == each->end);
-      result.f1.push_back(2 * both / double(end + 1 - begin + each->end - each->begin));
-      result.entry.push_back(begin >= each->entries[each->right] && begin < each->entries[each->right + 1]);
+      const Score found = score(*each, begins, ends);
+      result.exact.push_back(found.exact);
+      result.f1.push_back(found.f1);
+      result.entry.push_back(found.entry);
       begins = ends + on_host.size(2);
     }
   }

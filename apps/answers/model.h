@@ -51,6 +51,14 @@ struct Model : Module {
 // The mean cross entropy of first and last tokens, over the positions of the passage.
 Variable loss_of(const Variable& logits, const Batch& batch);
 
+// How right the likeliest answer is, from 0 to 1.
+struct Score {
+  double exact, f1, entry;  // as in Answers
+};
+// The likeliest answer has the largest sum of its first token's logit and its last one's, in the passage, and at most
+// 32 tokens. `begins` and `ends` have a logit for each token.
+Score score(const Question& question, const float* begins, const float* ends);
+
 // What a model answers: a number from 0 to 1 for each question.
 struct Answers {
   std::vector<double> exact;     // is the answer the right one?
@@ -58,8 +66,8 @@ struct Answers {
   std::vector<double> entry;     // does the answer begin in the right entry?
   double loss = 0, seconds = 0;  // of a question: in nats; of the model alone
 };
-// The likeliest answers of at most 32 tokens. The seed draws the random numbers of the attention. Throws Interrupted if
-// the user has asked to stop and `may_stop`.
+// The model's likeliest answers. The seed draws the random numbers of the attention. Throws Interrupted if the user has
+// asked to stop and `may_stop`.
 Answers answer(const Model& model, const std::vector<Question>& questions, int64_t batch, int64_t seed, bool may_stop);
 double mean(const std::vector<double>& values);
 // The means: loss, exact_match, f1, right_entry.
