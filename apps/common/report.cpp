@@ -25,9 +25,9 @@ p{margin:8px 0;max-width:72ch}.lead{font-size:18px;color:var(--soft)}
 .summary dd{margin:0;font-size:26px;line-height:1.3;font-weight:600;font-variant-numeric:tabular-nums}.summary dd+dd{font-size:13px;font-weight:400;color:var(--soft);line-height:1.4}
 .grid{display:grid;gap:24px 28px;margin:20px 0;align-items:start}.grid2{grid-template-columns:1fr 1fr}.grid4{grid-template-columns:repeat(4,1fr);gap:20px 24px}
 figure{margin:0;min-width:0}figure>div{overflow-x:auto;padding:1px}figcaption{font-size:14px;line-height:1.45;color:var(--soft);margin-top:8px;max-width:76ch}
-table{border-collapse:collapse;width:100%;font-size:14px;margin:12px 0}td,th{text-align:left;vertical-align:top;padding:5px 16px;border-top:1px solid var(--line);font-weight:400;overflow-wrap:anywhere}
-th{color:var(--soft)}td{font-variant-numeric:tabular-nums}
-@media(max-width:760px){main{padding:24px 16px 48px}.grid2{grid-template-columns:minmax(0,1fr)}.grid4{grid-template-columns:1fr 1fr;gap:16px 12px}h1{font-size:25px}h2{margin-top:40px}td,th{padding:5px;overflow-wrap:normal}}
+table{border-collapse:collapse;width:100%;font-size:14px;margin:12px 0}td,th{text-align:left;vertical-align:top;padding:5px 16px;border-top:1px solid var(--line);font-weight:400}
+th{color:var(--soft)}.table{overflow-x:auto}td{font-variant-numeric:tabular-nums}
+@media(max-width:760px){main{padding:24px 16px 48px}.grid2{grid-template-columns:minmax(0,1fr)}.grid4{grid-template-columns:1fr 1fr;gap:16px 12px}h1{font-size:25px}h2{margin-top:40px}td,th{padding:5px}}
 @media print{figure{break-inside:avoid}}
 )";
 
@@ -62,7 +62,7 @@ void Report::figures(const std::vector<svg::Picture>& pictures, int columns) {
 }
 
 void Report::table(const std::vector<std::string>& names, const Rows& rows) {
-  body_ += "<table><thead><tr>";
+  body_ += "<div class=\"table\"><table><thead><tr>";
   for (const std::string& name : names) body_ += element("th scope=\"col\"", name);
   body_ += "</tr></thead><tbody>\n";
   for (const std::vector<std::string>& row : rows) {
@@ -70,7 +70,7 @@ void Report::table(const std::vector<std::string>& names, const Rows& rows) {
     for (size_t i = 0; i < row.size(); ++i) body_ += element(i == 0 ? "th scope=\"row\"" : "td", row[i]);
     body_ += "</tr>\n";
   }
-  body_ += "</tbody></table>\n";
+  body_ += "</tbody></table></div>\n";
 }
 
 std::string Report::html() const {
