@@ -17,8 +17,8 @@ import sys
 # Outside tests: 400 lines for faster kernels and block clusters in the emulator; 500: the paper's tables on speech
 # (`speech compare`, tables.sh); 200: attention joined from sets of keys, lsh with keys of its own; 420: the paper's
 # table 4 (`answers`). In tests: 110 for these, 100 for `compare`. Words: 1600, what a GPU showed; 600, the reviewers'
-# questions; 1100, speech's tables; 100, strided attention's cost; 650, `answers`.
-NUMBERS = {"lines outside tests": 23316 + 1520, "lines in tests": 15568 + 210, "words of pages": 14893 + 4050}
+# questions; 1200, speech's tables; 100, strided attention's cost; 650, `answers`.
+NUMBERS = {"lines outside tests": 23316 + 1520, "lines in tests": 15568 + 210, "words of pages": 14893 + 4150}
 LIMITS = {what: number * 102 // 100 for what, number in NUMBERS.items()}
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
