@@ -238,10 +238,12 @@ void Operation::check_values() {
       REQUIRE(found.size() == expected.size());
       for (size_t i = 0; i < found.size(); ++i) {
         INFO("result " << i);
-        CHECK(found[i].shape() == expected[i].shape());
-        CHECK(difference(found[i], expected[i]) <= (!is_floating(found[i].dtype()) ? 0
-                                                    : dtype == DType::float32      ? test.tolerance
-                                                                                   : tolerance::float64));
+        const double allowed = !is_floating(found[i].dtype()) ? 0
+                               : dtype == DType::float32      ? test.tolerance
+                                                              : tolerance::float64;
+        const bool near = found[i].shape() == expected[i].shape() && difference(found[i], expected[i]) <= allowed;
+        INFO((near ? "" : differs(found[i], expected[i], allowed)));
+        CHECK(near);
       }
     }
     const Tensors operands = placed(test.operands, DType::float32, Device::cpu, false);
