@@ -19,12 +19,12 @@ constexpr int64_t width = 8, rows = 5;
 constexpr int64_t columns = 2 * width;                                     // of a block
 using Vector __attribute__((vector_size(width * sizeof(float)))) = float;  // + and * work on all its numbers at once
 
-Vector load(const float* from) {
+inline Vector load(const float* from) {
   Vector result;
   std::memcpy(&result, from, sizeof result);
   return result;
 }
-void store(const Vector& from, float* to) { std::memcpy(to, &from, sizeof from); }
+inline void store(const Vector& from, float* to) { std::memcpy(to, &from, sizeof from); }
 
 // 1. Three loops. Which of them is the innermost?
 void loops(int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c) {
