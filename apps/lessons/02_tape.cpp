@@ -111,8 +111,9 @@ void expect(const std::string& what, double found, double expected) {
 int main() try {
   const Number x = number(3), y = number(-2);
   expect("the place of the second number", double(y.place), 1);
-  expect("the value of 3 * -2", (x * y).value(), -6);
-  backward(x * y);
+  const Number xy = x * y;
+  expect("the value of 3 * -2", xy.value(), -6);
+  backward(xy);
   expect("d(xy)/dx at x = 3, y = -2", x.gradient(), -2);
   expect("d(xy)/dy at x = 3, y = -2", y.gradient(), 3);
   backward(x * x);

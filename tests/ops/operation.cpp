@@ -271,6 +271,7 @@ void Operation::check_gradients() {
   INFO(some->name);
   const Tensors expected = gradients_after(*some, [](Variables&, Variables&) {});
   const auto check_change = [&](bool read, auto change_one) {
+    INFO("the gradient " << (read ? "reads it: backward should throw an error" : "does not read it: all is as before"));
     if (read)
       CHECK_THROWS_WITH(gradients_after(*some, change_one), Catch::Matchers::ContainsSubstring(" changed after "));
     else
