@@ -93,34 +93,38 @@ struct Product {
   void (*compute)(int64_t, int64_t, int64_t, const float*, const float*, float*);
   int64_t m, n;  // the smallest it takes
 };
+constexpr Product products[] = {{"loops", loops, 1, 1},
+                                {"blocks", blocks, rows, columns},
+                                {"packed", packed, rows, columns},
+                                {"the library, one thread", library, 1, 1}};
+
+std::vector<float> numbers(int64_t count) {
+  std::vector<float> x(static_cast<size_t>(count));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = float((i * i + 7 * i) % 19) / 8 - 1;
+  return x;
+}
+
+void check(const Product& p, int64_t m, int64_t n, int64_t k) {
+  const std::vector<float> a = numbers(m * k), b = numbers(k * n);
+  std::vector<float> c(size_t(m * n), NAN), expected = c;
+  p.compute(m, n, k, a.data(), b.data(), c.data());
+  library(m, n, k, a.data(), b.data(), expected.data());
+  for (size_t i = 0; i < c.size(); ++i)
+    if (!(std::abs(c[i] - expected[i]) < 1e-4f)) {
+      char text[200];
+      std::snprintf(text, sizeof text, "%s, m = %d, n = %d, k = %d: c[%d][%d] is %g, expected %g", p.name, int(m),
+                    int(n), int(k), int(i) / int(n), int(i) % int(n), double(c[i]), double(expected[i]));
+      throw std::runtime_error(text);
+    }
+}
 
 int main() try {
-  const auto numbers = [](int64_t count) {
-    std::vector<float> x(static_cast<size_t>(count));
-    for (size_t i = 0; i < x.size(); ++i) x[i] = float((i * i + 7 * i) % 19) / 8 - 1;
-    return x;
-  };
-  for (const Product& p :
-       {Product{"loops", loops, 1, 1}, {"blocks", blocks, rows, columns}, {"packed", packed, rows, columns}}) {
+  for (const Product& p : products)
     for (const int64_t m : {p.m, p.m + 1, 2 * p.m, 2 * rows + 3})
       for (const int64_t n : {p.n, p.n + 1, 2 * p.n, 2 * columns + 7})
-        for (const int64_t k : {1, 2, 7, 64}) {
-          const std::vector<float> a = numbers(m * k), b = numbers(k * n);
-          std::vector<float> c(size_t(m * n), NAN), expected = c;
-          p.compute(m, n, k, a.data(), b.data(), c.data());
-          library(m, n, k, a.data(), b.data(), expected.data());
-          for (size_t i = 0; i < c.size(); ++i) {
-            if (std::abs(c[i] - expected[i]) < 1e-4f) continue;
-            std::printf("%s, m = %d, n = %d, k = %d: c[%d][%d] is %g, expected %g\n", p.name, int(m), int(n), int(k),
-                        int(i) / int(n), int(i) % int(n), double(c[i]), double(expected[i]));
-            return 1;
-          }
-        }
-    std::printf("%s: right\n", p.name);
-  }
+        for (const int64_t k : {1, 2, 7, 64}) check(p, m, n, k);
   for (const int64_t size : {256, 1024})
-    for (const Product& p :
-         {Product{"loops", loops}, {"blocks", blocks}, {"packed", packed}, {"the library, one thread", library}}) {
+    for (const Product& p : products) {
       const std::vector<float> a = numbers(size * size), b = numbers(size * size);
       std::vector<float> c(a.size());
       double best = 1e9;
@@ -129,8 +133,8 @@ int main() try {
         p.compute(size, size, size, a.data(), b.data(), c.data());
         best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
       }
-      std::printf("%4d x %d: %6.1f GFLOP/s  %s\n", int(size), int(size), 2e-9 * double(size * size * size) / best,
-                  p.name);
+      const double flops = 2 * double(size * size * size);
+      std::printf("%4d x %d: %6.1f GFLOP/s  %s\n", int(size), int(size), 1e-9 * flops / best, p.name);
     }
 } catch (const std::exception& error) {
   std::printf("%s\n", error.what());
