@@ -17,8 +17,8 @@ import sys
 # Outside tests: 400 lines for faster kernels and block clusters in the emulator; 500: the paper's tables on speech
 # (`speech compare`, tables.sh); 200: attention joined from sets of keys, lsh with keys of its own. In tests: 110 for
 # these, 100 for `compare`. Words: 1600, what a GPU showed; 600, the reviewers' questions; 850, speech's tables; 100,
-# strided attention's cost.
-NUMBERS = {"lines outside tests": 23316 + 1100, "lines in tests": 15568 + 210, "words of pages": 14893 + 3150,
+# strided attention's cost. Lessons 1 to 9: 330 lines outside tests, 70 in tests; 130 words, query 5 of the worked example.
+NUMBERS = {"lines outside tests": 23316 + 1430, "lines in tests": 15568 + 280, "words of pages": 14893 + 3280,
            "words of lessons": 6860}
 LIMITS = {what: number * 102 // 100 for what, number in NUMBERS.items()}
 
