@@ -49,6 +49,7 @@ Variable relu(const Variable& x);
 Variable gelu(const Variable& x);          // x Phi(x), exact
 Variable silu(const Variable& x);          // x sigmoid(x)
 Variable elu_plus_one(const Variable& x);  // x + 1 above 0, else e^x
+Variable softplus(const Variable& x);      // log(1 + e^x)
 // a where the condition (bool) is true, else b.
 Variable where(const Tensor& condition, const Variable& a, const Variable& b);
 

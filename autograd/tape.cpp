@@ -30,6 +30,7 @@ Edge edge_to(const Variable& input) {
 
 // slot += gradient; in place in one of the two that nothing else shares.
 void add_to(Tensor& slot, Tensor gradient) {
+  // [lesson 2
   if (slot.defined() && !slot.unique()) std::swap(slot, gradient);
   if (!gradient.defined()) return;
   if (!slot.defined()) {
@@ -38,6 +39,7 @@ void add_to(Tensor& slot, Tensor gradient) {
   }
   if (!slot.unique()) slot = slot.clone();
   accumulate(slot, gradient);
+  // lesson 2]
 }
 
 void note_leaves(const std::vector<Node*>& nodes) {
@@ -54,6 +56,7 @@ void note_leaves(const std::vector<Node*>& nodes) {
 
 // `root` and the nodes that it depends on, inputs before users. Without recursion, because graphs can be deep.
 std::vector<Node*> ordered(Node* root) {
+  // [lesson 2
   std::vector<Node*> order;
   std::unordered_set<Node*> seen{root};
   std::vector<std::pair<Node*, size_t>> path{{root, 0}};
@@ -68,6 +71,7 @@ std::vector<Node*> ordered(Node* root) {
     if (input && seen.insert(input).second) path.push_back({input, 0});
   }
   return order;
+  // lesson 2]
 }
 
 }  // namespace

@@ -33,7 +33,11 @@ namespace cairn {
   F(silu, x == -T(INFINITY) ? T(0) : x * logistic(x),   \
     logistic(x) * (1 + x * logistic(-x)))               \
   F(elu_plus_one, x > 0 ? x + 1 : exponential(x),       \
-    x > 0 ? T(1) : exponential(x))
+    x > 0 ? T(1) : exponential(x))                      \
+  /* [lesson 1: F(softplus, T(NAN), T(NAN)) */          \
+  F(softplus, (x > 0 ? x : T(0)) + std::log1p(exponential(-std::fabs(x))), \
+    logistic(x))                                        \
+  /* lesson 1] */
 
 // A name and f(a, b); a line for df / da and df / db.
 #define CAIRN_BINARY(F)                                                                             \

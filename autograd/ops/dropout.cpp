@@ -20,8 +20,10 @@ static Tensor dropped(const Tensor& x, double p, const Draw& draw, const Tensor&
 // The mask is not saved: the gradient draws it again, with the same numbers.
 Variable dropout(const Variable& x, double p, Draw draw) {
   if (p == 0) return x;
+  // [lesson 3
   return record("dropout", dropped(x.value(), p, draw), {x},
                 [p, draw](const Tensor& g) -> Gradients { return {dropped(g, p, draw)}; });
+  // lesson 3]
 }
 
 Variable dropout_add(const Variable& x, double p, Draw draw, const Variable& residual) {

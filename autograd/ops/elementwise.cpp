@@ -38,12 +38,14 @@ static Tensor gradient_of(Binary op, int operand, const Tensor& a, const Tensor&
 }
 
 Variable binary(Binary op, const Variable& a, const Variable& b) {
+  // [lesson 3
   return record(
       name(op), computed(op, a.value(), b.value()), {a, b},
       [op, a = SavedTensor(a.value()), b = SavedTensor(b.value()), by_a = a.requires_grad(),
        by_b = b.requires_grad()](const Tensor& g) -> Gradients {
         return {by_a ? gradient_of(op, 0, a(), b(), g) : Tensor(), by_b ? gradient_of(op, 1, a(), b(), g) : Tensor()};
       });
+  // lesson 3]
 }
 
 // The gradient of a sum needs neither operands nor a copy.

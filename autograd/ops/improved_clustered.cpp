@@ -22,10 +22,12 @@ ImprovedClusteredResult improved_clustered(const Variable& q, const Variable& k,
               logsumexp = split.logsumexp, clusters, options = saved_options(options),
               rest_options = saved_options(rest_options), mass_gradient](const Tensor& g) -> Gradients {
                TopKAttentionGradient d = topk_attention_backward(q(), k(), v(), clusters, topk(), mass(), options(), g);
+               // [lesson 9
                if (!mass_gradient) d.dmass = Tensor::zeros(d.dmass.shape(), d.dmass.dtype(), d.dmass.device());
                const Tensor dc = centroid_topk_backward(
                    c(), k(), v(), rest_options(), {topk(), logsumexp, mass(), rest()}, d.dmass, d.drest, d.dk, d.dv);
                cluster_mean_backward(dc, clusters, d.dq);
+               // lesson 9]
                return {d.dq, d.dk, d.dv};
              });
   return {result, split.topk, split.mass};

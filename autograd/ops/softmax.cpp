@@ -11,11 +11,13 @@ Variable softmax(const Variable& x) {
   const Rows size{s['C'] ? s['R'] : 0, s['C']};  // no loops over rows without columns
   Tensor y = empty_like(x.value());
   CAIRN_RUN("softmax", y, softmax_forward<T>(stream, size, x.value().data<T>(), y.mutable_data<T>()));
+  // [lesson 3
   return record("softmax", y, {x}, [size, y = SavedTensor(y)](const Tensor& g) -> Gradients {
     Tensor dx = empty_like(g);
     CAIRN_RUN("softmax", g, softmax_backward<T>(stream, size, y().data<T>(), g.data<T>(), dx.mutable_data<T>()));
     return {dx};
   });
+  // lesson 3]
 }
 
 }  // namespace cairn

@@ -33,6 +33,7 @@ void attention_forward(Stream, const AttentionOperands<T>& in, HeadView<T> out, 
     bool first = true;  // `out` holds nothing yet
 
     each_keys(mask, q0, q1, 0, mask.keys(b, h, size.S), tile_keys, [&](int64_t k0, int64_t k1) {
+      // [lesson 6
       const Tile t{b, h, q0, q1, k0, k1};
       score_tile(in, t, scores);
       for (int64_t i = 0; i < t.rows(); ++i) {
@@ -54,6 +55,7 @@ void attention_forward(Stream, const AttentionOperands<T>& in, HeadView<T> out, 
       gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.row(), in.v.at(b, k0, h), in.v.row_stride,
                 first ? 0.0 : 1.0, out.at(b, q0, h), out.row_stride);
       first = false;
+      // lesson 6]
     });
     zero_rows(out, b, h, first ? q0 : q1, end, M);
     for (int64_t i = q0; i < end; ++i) {

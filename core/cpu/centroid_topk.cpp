@@ -197,12 +197,14 @@ void centroid_topk_backward(Stream, const AttentionOperands<T>& in, int64_t k, c
                             HeadView<const T> drest, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
   const AttentionSize& size = in.size;
   Workspace workspace(Device::cpu);
+  // [lesson 9
   // [grad. 9] delta, the sum over keys of A dA: m dm from the top keys, rest . drest from the others.
   T* delta = workspace.take<T>(size.B * size.H * size.N);
   each_query(size, [&](int64_t row, int64_t b, int64_t i, int64_t h) {
     delta[row] = mass[row] * dmass[row] + dot(rest.at(b, i, h), drest.at(b, i, h), size.M);
   });
   attention_gradient(in, TopKeys<T>{k, topk, dmass}, logsumexp, delta, drest, dq, dk, dv, true);
+  // lesson 9]
 }
 
 CAIRN_CPU_TYPES(centroid_topk_forward)

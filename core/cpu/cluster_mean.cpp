@@ -18,10 +18,12 @@ void cluster_reduce(Stream, Reduce kind, ClusterSizes size, int64_t D, ClusterVi
       const int64_t batch_head = cluster / C, b = batch_head / H, h = batch_head % H, c = cluster % C;
       const int32_t *offset = clusters.offsets + batch_head * (C + 1) + c, count = offset[1] - offset[0];
       T* sum = out.at(b, c, h);
+      // [lesson 7
       std::fill_n(sum, D, T(0));
       for (int32_t member = offset[0]; member < offset[1]; ++member)
         add_scaled(sum, D, T(1), x.at(b, clusters.permutation[batch_head * N + member], h));
       if (kind == Reduce::mean && count > 0) scale(sum, D, 1 / T(count));
+      // lesson 7]
     }
   });
 }
@@ -36,11 +38,13 @@ void cluster_broadcast(Stream, Reduce kind, ClusterSizes size, int64_t D, Cluste
     for (int64_t row = begin; row < end; ++row) {
       const int64_t batch_head = row / N, b = batch_head / H, h = batch_head % H, c = clusters.labels[row];
       T *sum = out.at(b, row % N, h), *share = add ? scratch.take(D) : sum;
+      // [lesson 7
       std::fill_n(share, D, T(0));
       if (c < 0 || c >= C) continue;
       const int32_t* offset = clusters.offsets + batch_head * (C + 1) + c;
       add_scaled(share, D, kind == Reduce::mean ? 1 / T(offset[1] - offset[0]) : T(1), x.at(b, c, h));
       if (add) add_scaled(sum, D, T(1), share);
+      // lesson 7]
     }
   });
 }

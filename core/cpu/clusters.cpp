@@ -11,6 +11,7 @@ void sort_by_label(Stream, ClusterSizes size, const int32_t* labels, int32_t* pe
   parallel_tasks(size.B * size.H, [=](int64_t batch_head) {
     const int32_t* label = labels + batch_head * N;
     int32_t* offset = offsets + batch_head * (C + 1);
+    // [lesson 7
     const auto in_cluster = [=](int64_t i) { return label[i] >= 0 && label[i] < C; };
     // Count the members of cluster c in offset[c + 1]; running sums turn the counts into the clusters' beginnings.
     std::fill_n(offset, C + 1, 0);
@@ -23,6 +24,7 @@ void sort_by_label(Stream, ClusterSizes size, const int32_t* labels, int32_t* pe
       permutation[batch_head * N + (in_cluster(i) ? offset[label[i]]++ : outside++)] = int32_t(i);
     for (int64_t c = C; c > 0; --c) offset[c] = offset[c - 1];
     offset[0] = 0;
+    // lesson 7]
   });
 }
 

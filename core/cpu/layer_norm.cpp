@@ -12,6 +12,7 @@ namespace cairn::cpu {
 template <class T>
 void layer_norm_forward(Stream, Rows size, double epsilon, const T* x, const T* weight, const T* bias, T* y,
                         Accum<T>* mean, Accum<T>* rstd) {
+  // [lesson 4
   const int64_t cols = size.cols;
   parallel_for(size.rows, rows_a_task(cols), [=](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -25,6 +26,7 @@ void layer_norm_forward(Stream, Rows size, double epsilon, const T* x, const T* 
       rstd[r] = s;
     }
   });
+  // lesson 4]
 }
 
 // With z = (x - mean) rstd and h = dy weight:  dx = rstd (h - mean(h) - z mean(h z)),  dweight = sum dy z,  dbias = sum
@@ -32,6 +34,7 @@ void layer_norm_forward(Stream, Rows size, double epsilon, const T* x, const T* 
 template <class T>
 void layer_norm_backward(Stream, Rows size, const T* x, const T* weight, const Accum<T>* mean, const Accum<T>* rstd,
                          const T* dy, T* dx, T* dweight, T* dbias) {
+  // [lesson 4
   const int64_t cols = size.cols, chunk = 128, chunks = (size.rows + chunk - 1) / chunk;
   std::vector<T> partial(size_t(2 * chunks * cols));  // of dweight and dbias: two rows a chunk
   parallel_for(size.rows, chunk, [&](int64_t begin, int64_t end) {
@@ -59,6 +62,7 @@ void layer_norm_backward(Stream, Rows size, const T* x, const T* weight, const A
     add_scaled(dweight, cols, T(1), partial.data() + i * 2 * cols);
     add_scaled(dbias, cols, T(1), partial.data() + (i * 2 + 1) * cols);
   }
+  // lesson 4]
 }
 
 CAIRN_CPU_TYPES(layer_norm_forward)

@@ -171,6 +171,16 @@ TEST_CASE("the peak contains the scratch of attention and of its products", "[at
   CHECK(memory(Device::cpu).peak - (before.live - before.scratch) > tile + packed);
 }
 
+TEST_CASE("attention of 4096 tokens never holds the matrix of weights", "[attention]") {
+  const Operands x({1, 1, 4096, 4096, 8, 8}, DType::float32);
+  reset_peak_memory(Device::cpu);
+  const int64_t before = memory(Device::cpu).live;
+  attention(x.q, x.k, x.v);
+  const int64_t extra = memory(Device::cpu).peak - before;
+  INFO("the peak is " << extra / 1'000'000 << " MB above the operands; the matrix has 67 MB");
+  CHECK(extra < 10'000'000);
+}
+
 TEST_CASE("attention of 30,000 tokens never holds the matrix of weights", "[attention][slow]") {
   const HeadSizes s{1, 1, 30000, 30000, 8, 8};
   Operands x(s, DType::float32);

@@ -112,6 +112,9 @@ OPERATION("silu") {
 OPERATION("elu_plus_one") {
   table(op, elu_plus_one, [](double x) { return x > 0 ? x + 1 : std::exp(x); });
 }
+OPERATION("softplus") {
+  table(op, softplus, [](double x) { return x > 50 ? x : std::log1p(std::exp(x)); });
+}
 OPERATION("with a number") {
   op.make = [](const Shape& shape) { return Tensors{uniform(shape, 1, 3)}; };
   op.forward = [](const Variables& t) {
@@ -249,6 +252,7 @@ TEST_CASE("gradients where functions bend, jump or end", "[elementwise]") {
   CHECK(slope(Unary::gelu, 50) == 1);
   CHECK(slope(Unary::gelu, -50) == 0);
   CHECK(slope(Unary::rsqrt_or_zero, 0) == 0);
+  CHECK(slope(Unary::softplus, 1000) == 1);  // e^x / (1 + e^x) would be NaN
   const auto slopes = [](Binary op, double a, double b) {
     const Variable x(Tensor::full({}, a), true), y(Tensor::full({}, b), true);
     backward(binary(op, x, y));

@@ -238,10 +238,12 @@ void Operation::check_values() {
       REQUIRE(found.size() == expected.size());
       for (size_t i = 0; i < found.size(); ++i) {
         INFO("result " << i);
-        CHECK(found[i].shape() == expected[i].shape());
-        CHECK(difference(found[i], expected[i]) <= (!is_floating(found[i].dtype()) ? 0
-                                                    : dtype == DType::float32      ? test.tolerance
-                                                                                   : tolerance::float64));
+        const double allowed = !is_floating(found[i].dtype()) ? 0
+                               : dtype == DType::float32      ? test.tolerance
+                                                              : tolerance::float64;
+        const bool near = found[i].shape() == expected[i].shape() && difference(found[i], expected[i]) <= allowed;
+        INFO((near ? "" : differs(found[i], expected[i], allowed)));
+        CHECK(near);
       }
     }
     const Tensors operands = placed(test.operands, DType::float32, Device::cpu, false);
@@ -269,6 +271,7 @@ void Operation::check_gradients() {
   INFO(some->name);
   const Tensors expected = gradients_after(*some, [](Variables&, Variables&) {});
   const auto check_change = [&](bool read, auto change_one) {
+    INFO("the gradient " << (read ? "reads it: backward should throw an error" : "does not read it: all is as before"));
     if (read)
       CHECK_THROWS_WITH(gradients_after(*some, change_one), Catch::Matchers::ContainsSubstring(" changed after "));
     else

@@ -1,0 +1,62 @@
+// Lesson 8: random-C, an attention variant outside the library (apps/lessons/08_random.md).
+#include "nn/attention/clustering.h"
+#include "tests/attention/reference.h"
+
+using namespace cairn;
+
+namespace {
+
+// Each query joins one of the clusters by chance.
+struct RandomClustering : Clustering {
+  using Clustering::Clustering;
+
+  // int32 [B, H, N] in [0, clusters), -1 beyond the lengths mask.query_lengths (int32 [B]; undefined: all count).
+  Tensor labels(const Tensor& q, const Tensor&, const AttentionMask& mask, int64_t clusters,
+                const AttentionContext& context) const override {
+    // [lesson 8
+    const int64_t N = q.size(1), H = q.size(2);
+    Tensor labels({q.size(0), H, N}, DType::int32);
+    const PhiloxKey key = context.draw(Purpose::clusters).key();
+    for (int64_t place = 0; place < labels.elements(); ++place) {
+      const int64_t b = place / (H * N), h = place / N % H, i = place % N;
+      const int64_t length = mask.query_lengths.defined() ? mask.query_lengths.data<int32_t>()[b] : N;
+      const uint32_t bits = philox(key, {{uint32_t(i), uint32_t(h), 0, 0}}).w[0];
+      labels.mutable_data<int32_t>()[place] = i < length ? int32_t(below(bits, uint32_t(clusters))) : -1;
+    }
+    return labels;
+    // lesson 8]
+  }
+  double flops(const AttentionWork&) const override { return 0; }
+};
+
+// Clustered attention with these clusters, for specifications such as random-4.
+std::unique_ptr<Attention> make_random(SpecReader& spec) {
+  // [lesson 8
+  return make_clustered(std::make_unique<RandomClustering>(spec.number("clusters")));
+  // lesson 8]
+}
+const AttentionVariant random_variant{"random", "clusters queries by chance; the centroids attend to all keys",
+                                      make_random};
+
+// The weights [N][S] of one head, by loops in double: query i has those of the mean of its cluster, whose labels are
+// p.chosen.at("labels").at(0). reference::row(p, query, -1) is the attention of one query.
+reference::Matrix random_reference(const reference::Problem& p) {
+  // [lesson 8
+  const std::vector<int>& label = p.chosen.at("labels").at(0);
+  reference::Matrix weights(p.q.size(), std::vector<double>(p.k.size(), 0.0));
+  for (size_t i = 0; i < p.q.size(); ++i) {
+    if (label[i] < 0) continue;
+    std::vector<double> mean(p.q[i].size(), 0.0);
+    const auto members = double(std::count(label.begin(), label.end(), label[i]));
+    for (size_t j = 0; j < p.q.size(); ++j)
+      for (size_t d = 0; label[j] == label[i] && d < mean.size(); ++d) mean[d] += p.q[j][d] / members;
+    weights[i] = reference::row(p, mean, -1);
+  }
+  return weights;
+  // lesson 8]
+}
+
+const reference::AddReference added{"random", {.weights = random_reference, .cross = true, .equivariant = true}};
+[[maybe_unused]] const bool listed = (add_attention_variant(random_variant), true);
+
+}  // namespace

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""lessons.py N --build DIR [--wrong]: lesson N is red with its holes, and green with the library's code.
+
+With --wrong: the wrong answers of tests/lessons/NN.txt are red, with the words that name the mistake. A wrong answer has
+a file, lines "- old" that stand in it, lines "+ new", and a line "= pattern", which the output of the check matches.
+"""
+import argparse
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("number", type=int)
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--wrong", action="store_true")
+    options = parser.parse_args()
+    folder = options.build / "tests/lessons"
+    copies = folder / f"{options.number:02}"
+    shutil.rmtree(copies, ignore_errors=True)
+    failed = False
+
+    def lesson(command, code, *patterns):
+        nonlocal failed
+        words = [ROOT / "apps/lessons/lesson", "--build", options.build, "--folder", folder, command, str(options.number)]
+        ended = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        print(f"{command}: {ended.stdout}", end="")
+        missing = [pattern for pattern in patterns if not re.search(pattern, ended.stdout, re.S)]
+        if ended.returncode != code or missing:
+            print(f"FAILED: exit code {ended.returncode}, expected {code}; not found: {missing}")
+            failed = True
+
+    lesson("start", 0, "yours: .*then: ")
+    page = next((ROOT / "apps/lessons").glob(f"{options.number:02}_*.md")).read_text()
+    done = set()
+    for files in re.findall(r"<!-- program: ([^|]*?) *(?:\||-->)", page):
+        if set(files.split()) <= done:
+            continue
+        lesson("check", 1, r"^(?!.*(stopped by|it does not)).*red: .*still to write: ")
+        for name in files.split():
+            shutil.copyfile(ROOT / name, copies / name)
+            done.add(name)
+    lesson("check", 0, "green")
+    blocks = (ROOT / f"tests/lessons/{options.number:02}.txt").read_text().strip().split("\n\n") if options.wrong else []
+    for name, *lines in map(str.splitlines, blocks):
+        old, new, pattern = ("\n".join(line[2:] for line in lines if line[0] == sign) for sign in "-+=")
+        text = (ROOT / name).read_text()
+        if text.count(old) != 1:
+            print(f"FAILED: not once in {name}: {old}")
+            failed = True
+        (copies / name).write_text(text.replace(old, new))
+        lesson("check", 1, pattern)
+        (copies / name).write_text(text)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
