@@ -71,62 +71,58 @@ __global__ void fours(Meter<const float> x, Meter<float> y) {
 // A warp copies a column.
 __global__ void column(Meter<const float> x, Meter<float> y) { y[threadIdx.x] = x[32 * threadIdx.x]; }
 
-// The numbers are right. x must also be read with as few sectors as its bytes need.
-void least_sectors(const char* name, const char* advice) {
-  const Count c = reads("x");
-  check(c.sectors == c.least_sectors, name, ": the numbers are right, but x was read with ", c.sectors,
-        " sectors, and ", c.least_sectors, " would do: ", advice);
-}
-
 void run() {
   const Prediction predicted = predict();
   check(predicted.neighbors * predicted.column * predicted.same * predicted.fours > 0,
         "write your predictions into predict() first");
-  std::vector<float> numbers(1024);
-  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = float((i * 37 + 11) % 101);
-  // Runs a kernel for the first n numbers, and compares element i of its result with f(i).
+  const auto of_x = numbers(1024);
+  // Runs a kernel for n elements of x, and compares element i of its result with f(i).
   const auto puzzle = [&](const char* name, size_t n, size_t cols, auto f, auto kernel) {
-    Array x("x", {numbers.begin(), numbers.begin() + ptrdiff_t(n)});
+    Array x("x", of_x);
     std::vector<double> expected(n);
     for (size_t i = 0; i < n; ++i) expected[i] = double(f(i));
-    expect(
-        name, expected, [&](auto y) { kernel(x.meter(), y); }, cols);
+    expect(name, expected, cols, [&](auto y) { kernel(x.meter(), y); });
     std::printf("  %s: right\n", name);
   };
-  const auto twice = [&](size_t i) { return 2 * numbers[i]; };
-  const auto took = [](const char* who, const char* array, double predicted_sectors) {
+  const auto twice = [&](size_t i) { return 2 * of_x[i]; };
+  const auto took = [](const char* array, double predicted_sectors) {
     const Count c = reads(array);
-    std::printf("    a read of %s by a warp took %s sectors%s\n", array, each(c.sectors, c, predicted_sectors).c_str(),
-                who);
+    std::printf("    a read of %s by a warp took %s sectors\n", array, each(c.sectors, c, predicted_sectors).c_str());
+  };
+  // x must be read with as few sectors as its bytes need.
+  const auto least = [](const char* name, const char* advice) {
+    const Count c = reads("x");
+    check(c.sectors == c.least_sectors, name, ": the numbers are right, but x was read with ", c.sectors,
+          " sectors, and ", c.least_sectors, " would do: ", advice);
   };
 
   puzzle("map", 64, 0, twice, [](auto x, auto y) { launch(map, {1, 64}, x, y); });
-  took("", "x", predicted.neighbors);
+  took("x", predicted.neighbors);
   puzzle("guard", 100, 0, twice, [](auto x, auto y) { launch(guard, {4, 32}, 100, x, y); });
   puzzle(
-      "two axes", 20 * 40, 40, [&](size_t i) { return numbers[i] + float(i / 40); },
+      "two axes", 20 * 40, 40, [&](size_t i) { return of_x[i] + float(i / 40); },
       [](auto x, auto y) {
         launch(two_axes, {{3, 3}, {16, 16}}, 20, 40, x, y);
       });
-  least_sectors("two axes", "the lanes of a warp are neighbors along threadIdx.x, so let it count columns");
+  least("two axes", "the lanes of a warp are neighbors along threadIdx.x, so let it count columns");
   puzzle("stride", 1000, 0, twice, [](auto x, auto y) { launch(stride, {2, 64}, 1000, x, y); });
-  least_sectors("stride", "in each round, let neighboring lanes take neighbors");
+  least("stride", "in each round, let neighboring lanes take neighbors");
   puzzle(
-      "broadcast", 160, 32, [&](size_t i) { return numbers[i / 32] * numbers[i]; },
+      "broadcast", 160, 32, [&](size_t i) { return of_x[i / 32] * of_x[i]; },
       [&](auto x, auto y) {
-        Array scale("scale", numbers);
+        Array scale("scale", of_x);
         launch(broadcast, {5, 32}, scale.meter(), x, y);
       });
-  took("", "scale", predicted.same);
-  Array x("x", numbers);
-  std::vector<double> of_column(32);
-  for (size_t i = 0; i < 32; ++i) of_column[i] = numbers[32 * i];
-  expect("column", of_column, [&](auto y) { launch(column, {1, 32}, x.meter(), y); });
-  took(" where it copies a column", "x", predicted.column);
+  took("scale", predicted.same);
+  puzzle(
+      "column (given)", 32, 0, [&](size_t i) { return of_x[32 * i]; },
+      [](auto x, auto y) {
+        launch(column, {1, 32}, x, y);
+      });
+  took("x", predicted.column);
   puzzle("fours", 256, 0, twice, [](auto x, auto y) { launch(fours, {1, 64}, x, y); });
-  took("", "x", predicted.fours);
-  const Count c = reads("x");
-  check(c.requests <= 2, "fours: the numbers are right, but x was read by ", c.requests,
+  took("x", predicted.fours);
+  check(reads("x").requests <= 2, "fours: the numbers are right, but x was read by ", reads("x").requests,
         " requests of a warp; with four elements a load, 2 do");
 }
 

@@ -1,5 +1,7 @@
 // Lesson 12: softmax of rows, from a thread a row to the row in registers, then its gradient. The page is
 // apps/lessons/12_softmax.md. Rows have at most 128 elements.
+#include <numeric>
+
 #include "apps/lessons/puzzle.h"
 
 namespace cairn::lessons {
@@ -126,30 +128,17 @@ std::vector<double> softmax(const std::vector<float>& x, size_t cols) {
 void run() {
   const Prediction predicted = predict();
   check(predicted.thread_a_row * predicted.warp_a_row > 0, "write your predictions into predict() first");
-  const auto numbers = [](Rows size, float offset) {
-    std::vector<float> x(size_t(size.rows * size.cols));
-    for (size_t i = 0; i < x.size(); ++i) x[i] = float(i * 37 % 101) / 25 + offset;
-    return x;
-  };
-  const auto warps = [](Rows size) { return Launch{ceil_div(size.rows, threads / 32), threads}; };
-  struct Problem {
-    Rows size;
-    float offset;
-    const char* what;
-  };
-  const Problem problems[] = {{{3, 1}, 0, "rows of 1 element"},
-                              {{5, 70}, 0, "rows of 70 elements"},
-                              {{2, 70}, 1000, "numbers near 1000, whose exponentials are infinite"},
-                              {{32, 96}, 0, "rows of 96 elements"}};
   const auto step = [&](const char* name, auto kernel, int64_t readings, double predicted_sectors) {
-    for (const Problem& problem : problems) {
-      const auto values = numbers(problem.size, problem.offset);
-      const auto cols = size_t(problem.size.cols);
-      Array x("x", values);
-      expect(
-          concat(name, ", ", problem.what), softmax(values, cols),
-          [&](auto y) { launch(kernel, warps(problem.size), problem.size, x.meter(), y); }, cols);
-    }
+    for (const size_t cols : {1, 70, 96})
+      for (const float offset : {1000.0f, 0.0f}) {
+        const Rows size{32, int64_t(cols)};
+        const auto values = numbers(32 * cols, 0.04f, offset);
+        Array x("x", values);
+        const char* const near = offset > 0 ? ", numbers near 1000, whose exponentials are infinite" : "";
+        expect(concat(name, ", rows of ", cols, near), softmax(values, cols), cols, [&](auto y) {
+          launch(kernel, {kernel == thread_a_row ? 1 : 8, threads}, size, x.meter(), y);
+        });
+      }
     const Count c = reads("x");
     const double times = double(c.accesses) / (32 * 96);
     std::printf("  %s: right; x was read %g times, each read by a warp took %s sectors\n", name, times,
@@ -164,19 +153,18 @@ void run() {
   step("3 online", online, 2, predicted.warp_a_row);
   step("4 in registers", in_registers, 1, predicted.warp_a_row);
 
-  const Rows size{5, 70};
-  const auto dy = numbers(size, -2);
-  const auto y = softmax(numbers(size, 0), 70);
-  std::vector<double> expected(y.size());
-  for (size_t first = 0; first < y.size(); first += 70) {
-    double sum = 0;
-    for (size_t c = first; c < first + 70; ++c) sum += y[c] * double(dy[c]);
-    for (size_t c = first; c < first + 70; ++c) expected[c] = y[c] * (double(dy[c]) - sum);
+  const auto weights = softmax(numbers(350, 0.04f), 70);
+  const auto of_dy = numbers(350, -0.02f);
+  std::vector<double> expected(350);
+  for (size_t i = 0; i < 350; ++i) {
+    const auto row = ptrdiff_t(i / 70 * 70);
+    expected[i] =
+        weights[i] * (double(of_dy[i]) - std::inner_product(&weights[row], &weights[row] + 70, &of_dy[row], 0.0));
   }
-  Array of_y("of_y", {y.begin(), y.end()}), of_dy("dy", dy);
-  expect(
-      "5 gradient (here y is dx)", expected,
-      [&](auto dx) { launch(gradient, warps(size), size, of_y.meter(), of_dy.meter(), dx); }, 70);
+  Array y("weights", {weights.begin(), weights.end()}), dy("dy", of_dy);
+  expect("5 gradient (y is dx)", expected, 70, [&](auto dx) {
+    launch(gradient, {2, threads}, Rows{5, 70}, y.meter(), dy.meter(), dx);
+  });
   std::printf("  5 gradient: right\n");
 }
 

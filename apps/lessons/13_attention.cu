@@ -1,5 +1,7 @@
 // Lesson 13: attention in tiles, out = softmax(q k^T / sqrt(32)) v, for n queries, keys and values of 32 floats. The
 // page is apps/lessons/13_attention.md. n is a multiple of 32.
+#include <numeric>
+
 #include "apps/lessons/puzzle.h"
 
 namespace cairn::lessons {
@@ -121,68 +123,44 @@ __global__ void attend(int n, Meter<const float> q, Meter<const float> k, Meter<
 
 // ---- Nothing to do below.
 
-using Floats = std::vector<float>;
-
-// Element (i, j) of a b^T.
-double product(const Floats& a, const Floats& b, size_t i, size_t j) {
-  double sum = 0;
-  for (size_t d = 0; d < side; ++d) sum += double(a[i * side + d]) * double(b[j * side + d]);
-  return sum;
-}
-
 void run() {
   const Prediction predicted = predict();
   check(predicted.stride_32 * predicted.yours > 0, "write your predictions into predict() first");
   constexpr size_t n = 64;
-  const auto numbers = [](size_t seed, float size) {
-    Floats x(n * side);
-    for (size_t i = 0; i < x.size(); ++i) x[i] = (float((i * i + 37 * i + seed) % 101) / 50 - 1) * size;
-    return x;
-  };
-  std::vector<double> expected(side * side);
-  const Floats of_q = numbers(1, 1), of_v = numbers(3, 1);
-  Array q("q", of_q), v("v", of_v);
-  {
-    const Floats of_k = numbers(2, 1);
-    Array k("k", of_k);
-    for (size_t i = 0; i < expected.size(); ++i) expected[i] = product(of_q, of_k, i / side, i % side);
+  for (const float size : {1.0f / 64, 4.0f}) {  // with 4, scores are in the hundreds
+    const auto of_q = numbers(n * side, 1.0f / 64, -1), of_k = numbers(n * side, -size, 50 * size);
+    const auto of_v = numbers(n * side, 0.01f);
+    Array q("q", of_q), k("k", of_k), v("v", of_v);
+    const auto product = [&](size_t i, size_t j) {
+      return std::inner_product(&of_q[i * side], &of_q[i * side] + side, &of_k[j * side], 0.0);
+    };
+    std::vector<double> expected(side * side), of_y(n * side);
+    for (size_t i = 0; i < side * side; ++i) expected[i] = product(i / side, i % side);
     for (const int step : {side, stride}) {
-      expect(
-          "scores", expected,
-          [&](auto s) {
-            launch(scores, {1, threads, size_t(2 * side * step) * sizeof(float)}, step, q.meter(), k.meter(), s);
-          },
-          side);
+      expect("scores", expected, side, [&](auto s) {
+        launch(scores, {1, threads, size_t(2 * side * step) * sizeof(float)}, step, q.meter(), k.meter(), s);
+      });
       const Count c = reads("tile of k");
-      std::printf("  scores: right; with %d floats a row, a read of k by a warp took %s passes\n", step,
-                  each(c.passes, c, step == side ? predicted.stride_32 : predicted.yours).c_str());
+      if (size < 1)
+        std::printf("  scores: right; with %d floats a row, a read of k by a warp took %s passes\n", step,
+                    each(c.passes, c, step == side ? predicted.stride_32 : predicted.yours).c_str());
       check(c.accesses <= 4 * side * threads, "scores: the numbers are right, but the tile of k was read ", c.accesses,
             " times; ", 4 * side * threads, " would do: load each number once for four products");
-      check(step == side || c.passes == c.requests,
-            "scores: the numbers are right, but the rows that a warp reads at once lie in the same banks: change the "
-            "stride");
+      check(step == side || c.passes == c.requests, "scores: the numbers are right, but a read of k by a warp takes ",
+            double(c.passes) / double(c.requests), " passes: its rows begin in the same bank, so change the stride");
     }
-  }
-  for (const float size : {1.0f, 100.0f}) {
-    const Floats of_k = numbers(2, size);
-    Array k("k", of_k);
-    expected.assign(n * side, 0);
     for (size_t i = 0; i < n; ++i) {
-      std::vector<double> weights(n);
-      for (size_t j = 0; j < n; ++j) weights[j] = product(of_q, of_k, i, j) / std::sqrt(side);
-      const double largest = *std::max_element(weights.begin(), weights.end());
       double sum = 0;
-      for (double& weight : weights) sum += weight = std::exp(weight - largest);
+      const auto weight = [&](size_t j) { return std::exp((product(i, j) - product(i, i)) / std::sqrt(side)); };
+      for (size_t j = 0; j < n; ++j) sum += weight(j);
       for (size_t j = 0; j < n; ++j)
-        for (size_t d = 0; d < side; ++d) expected[i * side + d] += weights[j] / sum * double(of_v[j * side + d]);
+        for (size_t d = 0; d < side; ++d) of_y[i * side + d] += weight(j) / sum * double(of_v[j * side + d]);
     }
-    expect(
-        size > 1 ? "attention, scores up to hundreds, whose exponentials are infinite" : "attention", expected,
-        [&](auto y) {
-          launch(attend, {n / side, threads, 3 * side * stride * sizeof(float)}, int(n), q.meter(), k.meter(),
-                 v.meter(), y);
-        },
-        side);
+    expect(size < 1 ? "attention" : "attention, scores in the hundreds, whose exponentials are infinite", of_y, side,
+           [&](auto y) {
+             launch(attend, {n / side, threads, 3 * side * stride * sizeof(float)}, int(n), q.meter(), k.meter(),
+                    v.meter(), y);
+           });
   }
   std::printf("  attention: right\n");
 }
