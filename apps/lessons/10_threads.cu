@@ -82,12 +82,12 @@ void run() {
     std::vector<double> expected(n);
     for (size_t i = 0; i < n; ++i) expected[i] = double(f(i));
     expect(name, expected, cols, [&](auto y) { kernel(x.meter(), y); });
-    std::printf("  %s: right\n", name);
+    said += concat(name, ": right\n");
   };
   const auto twice = [&](size_t i) { return 2 * of_x[i]; };
   const auto took = [](const char* array, double predicted_sectors) {
     const Count c = reads(array);
-    std::printf("    a read of %s by a warp took %s sectors\n", array, each(c.sectors, c, predicted_sectors).c_str());
+    said += concat("  a read of ", array, " by a warp took ", each(c.sectors, " sectors", c, predicted_sectors), '\n');
   };
   // x must be read with as few sectors as its bytes need.
   const auto least = [](const char* name, const char* advice) {
@@ -129,4 +129,4 @@ void run() {
 }  // namespace
 }  // namespace cairn::lessons
 
-int main() { return cairn::lessons::lesson("10", cairn::lessons::run); }
+int main() { return cairn::lessons::lesson(cairn::lessons::run); }

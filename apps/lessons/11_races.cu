@@ -77,7 +77,7 @@ void run() {
     std::vector<double> expected(size);
     for (size_t i = 0; i < size; ++i) expected[i] = double(f(i));
     expect(name, expected, 0, [&](auto y) { kernel(of_x.meter(), y); });
-    std::printf("  %s: right\n", name);
+    said += concat(name, ": right\n");
   };
   const auto sum_of = [&](size_t begin, size_t n) {
     return std::accumulate(x.begin() + ptrdiff_t(begin), x.begin() + ptrdiff_t(begin + n), 0.0f);
@@ -112,4 +112,4 @@ void run() {
 }  // namespace
 }  // namespace cairn::lessons
 
-int main() { return cairn::lessons::lesson("11", cairn::lessons::run); }
+int main() { return cairn::lessons::lesson(cairn::lessons::run); }

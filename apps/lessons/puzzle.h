@@ -1,6 +1,5 @@
 #pragma once
-// What the puzzles of lessons 10 to 13 share: arrays on the device, yours beside the expected numbers, and what memory
-// saw. A check that fails throws an Error in words, which lesson() prints.
+// What the puzzles of lessons 10 to 13 share: yours beside the expected numbers, and what memory saw.
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -18,56 +17,49 @@ inline std::vector<float> numbers(size_t n, float factor = 1, float offset = 0) 
 }
 
 // Floats on the device.
-class Array {
- public:
-  Array(const char* name, const std::vector<float>& values) : name_(name), size_(values.size()) {
-    check_cuda(cudaMalloc(&data_, size_ * sizeof(float)));
-    check_cuda(cudaMemcpy(data_, values.data(), size_ * sizeof(float), cudaMemcpyHostToDevice));
+struct Array {
+  const char* name;
+  std::vector<float> values;  // at first
+  float* data = nullptr;
+
+  Array(const char* of_name, std::vector<float> of_values) : name(of_name), values(std::move(of_values)) {
+    check_cuda(cudaMalloc(&data, values.size() * sizeof(float)));
+    check_cuda(cudaMemcpy(data, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice));
   }
   Array(const Array&) = delete;
-  ~Array() { cudaFree(data_); }
-  Meter<float> meter() { return watch(data_, int64_t(size_), name_); }  // for one launch
-  // The first difference from `expected`, in words; empty if there is none.
-  std::string difference(const std::vector<double>& expected, size_t cols) const {
-    std::vector<float> yours(size_);
-    check_cuda(cudaMemcpy(yours.data(), data_, size_ * sizeof(float), cudaMemcpyDeviceToHost));
-    std::string first;
-    int wrong = 0;
-    for (size_t i = 0; i < size_; ++i)
-      if (!(std::abs(yours[i] - expected[i]) <= 1e-5 * std::max(1.0, std::abs(expected[i]))) && wrong++ == 0)
-        first = concat(name_, '[', i, ']', cols ? concat(" (row ", i / cols, ", column ", i % cols, ')') : "",
-                       ": yours ", yours[i], ", expected ", expected[i]);
-    return wrong ? concat(first, "; ", wrong, " of ", size_, " are wrong (nan is also what nobody wrote)") : "";
-  }
-
- private:
-  const char* name_;
-  size_t size_;
-  float* data_ = nullptr;
+  ~Array() { cudaFree(data); }
+  Meter<float> meter() { return watch(data, int64_t(values.size()), name); }  // for one launch
 };
 
 // Calls run(y), which launches a kernel, in three orders of the threads. Each must make y the expected numbers, without
-// a race. With cols > 0, y is a matrix.
+// a race. With cols > 0, y is a matrix. Error: the first thing that is wrong.
 template <class F>
 void expect(const std::string& name, const std::vector<double>& expected, size_t cols, F run) {
+  const size_t n = expected.size();
   for (unsigned seed = 0; seed < 3; ++seed) {
-    Array y("y", std::vector<float>(expected.size(), NAN));
-    std::string wrong, race;
+    Array y("y", std::vector<float>(n, NAN));
 #ifndef __CUDACC__
     start_watching();
     host_cuda::configure({1, seed ? host_cuda::Order::shuffled : host_cuda::Order::forward, seed});
 #endif
+    std::string first;
+    size_t wrong = 0;
     try {
       run(y.meter());
-      wrong = y.difference(expected, cols);
+      check_cuda(cudaMemcpy(y.values.data(), y.data, n * sizeof(float), cudaMemcpyDeviceToHost));
+      for (size_t i = 0; i < n; ++i)
+        if (!(std::abs(y.values[i] - expected[i]) <= 1e-5 * std::max(1.0, std::abs(expected[i]))) && wrong++ == 0)
+          first = concat("y[", i, cols ? concat("] (row ", i / cols, ", column ", i % cols, "): yours ") : "]: yours ",
+                         y.values[i], ", expected ", expected[i], "; wrong are ");
+      if (wrong) first += concat(wrong, " of ", n, " (nan: also what nobody wrote)");
     } catch (const Error& error) {
-      wrong = error.what();
+      first = error.what();
     }
 #ifndef __CUDACC__
-    race = notes().race;
+    if (!notes().race.empty())
+      first = notes().race + (first.empty() ? "; the numbers are right all the same, in this order" : "");
 #endif
-    if (!race.empty()) wrong = race + (wrong.empty() ? "; the numbers are right all the same, in this order" : "");
-    check(wrong.empty(), name, ": ", wrong);
+    check(first.empty(), name, ": ", first);
   }
 }
 
@@ -79,19 +71,20 @@ inline Count reads([[maybe_unused]] const char* array) {
   return notes().arrays.at(array).count(false);
 #endif
 }
-// A number for each request of a warp, beside the prediction.
-inline std::string each(int64_t number, const Count& of, double predicted) {
-  return concat(std::round(10.0 * double(number) / double(of.requests)) / 10, " (you predicted ", predicted, ')');
+// "4 sectors (you predicted 4)", for each request of a warp.
+inline std::string each(int64_t count, const char* what, const Count& of, double predicted) {
+  return concat(std::round(10.0 * double(count) / double(of.requests)) / 10, what, " (you predicted ", predicted, ')',
+                of.partial ? concat("; ", of.partial, " of ", of.requests, " reads without lanes that diverged") : "");
 }
 
-// The main program of a lesson. Exit code 1: something is wrong.
-inline int lesson(const char* number, void (*run)()) try {
+inline std::string said;  // lines for lesson() to print
+// The main program of a lesson. Exit code 1: something is wrong, which is printed first.
+inline int lesson(void (*run)()) try {
   run();
-  std::printf("lesson %s: green\n", number);
+  std::printf("%s", said.c_str());
   return 0;
 } catch (const Error& error) {
-  std::printf("lesson %s: red\n  %s\n", number, error.what());
+  std::printf("%s\n%s", error.what(), said.c_str());
   return 1;
 }
-
 }  // namespace cairn::lessons
