@@ -136,17 +136,18 @@ void run() {
     };
     std::vector<double> expected(side * side), of_y(n * side);
     for (size_t i = 0; i < side * side; ++i) expected[i] = product(i / side, i % side);
-    for (const int step : {side, stride}) {
+    for (const bool yours : {false, true}) {
+      const int step = yours ? stride : side;
       expect("scores", expected, side, [&](auto s) {
         launch(scores, {1, threads, size_t(2 * side * step) * sizeof(float)}, step, q.meter(), k.meter(), s);
       });
       const Count c = reads("tile of k");
       if (size < 1)
         said += concat("scores: right; with ", step, " floats a row, a read of k by a warp took ",
-                       each(c.passes, " passes", c, step == side ? predicted.stride_32 : predicted.yours), '\n');
+                       each(c.passes, " passes", c, yours ? predicted.yours : predicted.stride_32), '\n');
       check(c.accesses <= 4 * side * threads, "scores: the numbers are right, but the tile of k was read ", c.accesses,
             " times; ", 4 * side * threads, " would do: load each number once for four products");
-      check(step == side || c.passes == c.requests, "scores: the numbers are right, but a read of k by a warp takes ",
+      check(!yours || c.passes == c.requests, "scores: the numbers are right, but a read of k by a warp takes ",
             double(c.passes) / double(c.requests), " passes: its rows begin in the same bank, so change the stride");
     }
     for (size_t i = 0; i < n; ++i) {

@@ -44,6 +44,7 @@ void expect(const std::string& name, const std::vector<double>& expected, size_t
 #endif
     std::string first;
     size_t wrong = 0;
+    bool failed = false;
     try {
       run(y.meter());
       check_cuda(cudaMemcpy(y.values.data(), y.data, n * sizeof(float), cudaMemcpyDeviceToHost));
@@ -54,10 +55,11 @@ void expect(const std::string& name, const std::vector<double>& expected, size_t
       if (wrong) first += concat(wrong, " of ", n, " (nan: also what nobody wrote)");
     } catch (const Error& error) {
       first = error.what();
+      failed = true;
     }
 #ifndef __CUDACC__
-    if (!notes().race.empty())
-      first = notes().race + (first.empty() ? "; the numbers are right all the same, in this order" : "");
+    if (!notes().race.empty() && !failed)
+      first = notes().race + (wrong ? "" : "; the numbers are right all the same, in this order");
 #endif
     check(first.empty(), name, ": ", first);
   }
