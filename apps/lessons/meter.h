@@ -1,16 +1,14 @@
 #pragma once
 // Meter<T>: a pointer for kernels that watches memory while the emulator runs them. With nvcc it is T*.
 //
-// It names accesses out of bounds, and races: two accesses of an element, one of them a write, that nothing orders. The
-// same thread, a barrier of the block between them, or __syncwarp of the warp order them. Shuffles and votes do not,
-// and nothing orders blocks. (The meter does not see accesses through plain pointers, such as atomics.)
+// It names accesses out of bounds, and races: two accesses of an element, one of them a write, that nothing orders. A
+// barrier of the block between them orders them, and __syncwarp within a warp. Shuffles and votes do not. Nothing
+// orders blocks. (The meter does not see accesses through plain pointers, such as atomics.)
 //
-// It counts what a GPU would do. The lanes of a warp access memory together: one access of all its lanes is a
-// *request*. Global memory moves in *sectors* of 32 bytes, so a request for 32 neighboring floats takes 4. Shared
-// memory has 32 *banks*: word w, of 4 bytes, lies in bank w % 32. In one *pass* each bank gives one word, so a request
-// takes as many passes as it has different words in one bank. The emulator runs lanes one after another, so the k-th
-// accesses of all lanes in a line count as one request. A lane that has ended or takes another branch is not part of
-// it: `partial` counts such requests.
+// It counts what a GPU would do. One access of all lanes of a warp is a *request*. Global memory moves in *sectors* of
+// 32 bytes, so a request for 32 neighboring floats takes 4. In shared memory, word w, of 4 bytes, lies in *bank* w
+// % 32. In one *pass* each bank gives one word. The emulator runs lanes one after another, so the k-th accesses of all
+// lanes in a line count as one request. A lane that has ended or takes another branch is left out (`partial`).
 #include <algorithm>
 #include <array>
 #include <map>
@@ -82,7 +80,6 @@ inline void start_watching() {
 class Watched {
  public:
   Watched(std::string name, int64_t size, bool shared) : name_(std::move(name)), size_(size), shared_(shared) {}
-
   // The running thread accesses elements [first, first + count), `bytes` bytes from `address` on.
   void access(int64_t first, int count, uintptr_t address, int bytes, bool write, SourceLine where) {
     if (const int64_t i = first < 0 ? first : std::max(first, size_); i < first + count)
@@ -121,7 +118,6 @@ class Watched {
     std::vector<unsigned> times;  // how often each thread of the present block has been here
     std::map<std::tuple<Index, unsigned, unsigned>, Lanes> requests;  // by block, warp and time
   };
-
   // Whether something orders the access `now` after `before`. met: the lanes that met in the syncwarps of its warp.
   static bool ordered(const Access& before, const Access& now, const Masks& met) {
     if (before.block != now.block) return false;
@@ -182,7 +178,6 @@ class Watched {
     sum.sectors += int64_t(sectors.size());
     sum.least_sectors += int64_t(words.size() + 7) / 8;
   }
-
   std::string name_;
   int64_t size_ = 0;
   bool shared_ = false;
@@ -206,8 +201,11 @@ struct Ref {
   int count;
   T* data;
   SourceLine where;
-  using Value = std::remove_const_t<T>;
 
+  using Value = std::remove_const_t<T>;
+  Ref(Watched* of, int64_t from, int n, T* at, SourceLine line)
+      : array(of), first(from), count(n), data(at), where(line) {}
+  Ref(std::same_as<int> auto) = delete;  // c ? x[i] : 0 is an error. It would be an int.
   operator Value() const { return *accessed(false); }
   const Ref& operator=(const Value& value) const { return *accessed(true) = value, *this; }
   const Ref& operator=(const Ref& other) const { return *this = Value(other); }
@@ -218,14 +216,16 @@ struct Ref {
     return data;
   }
 };
+// What x[i] gives; if x is read only, it is read at once.
+template <class T>
+using Result = std::conditional_t<!std::is_const_v<T>, Ref<T>, typename Ref<T>::Value>;
 
 template <class T>
 struct Meter {
   Watched* array;
   T* data;
   int64_t first = 0;  // the element that data points at
-
-  Ref<T> operator[](At i) const { return {array, first + i.index, 1, data + i.index, i.where}; }
+  Result<T> operator[](At i) const { return Ref<T>(array, first + i.index, 1, data + i.index, i.where); }
   Meter operator+(int64_t i) const { return {array, data + i, first + i}; }
   operator Meter<const T>() const { return {array, data, first}; }
 };
@@ -234,10 +234,10 @@ struct Meter {
 template <int n, class T>
 auto pack(const Meter<T>& x, At i) {
   using P = std::remove_reference_t<decltype(gpu::pack<n>(x.data, 0))>;
-  return Ref<P>{x.array, x.first + n * i.index, n, reinterpret_cast<P*>(x.data) + i.index, i.where};
+  return Result<P>(Ref<P>(x.array, x.first + n * i.index, n, reinterpret_cast<P*>(x.data) + i.index, i.where));
 }
 
-// Watches an array of global memory, in the next launch; and one of shared memory, in a kernel.
+// Watches an array: of global memory, in the next launch; of shared memory, in a kernel.
 template <class T>
 Meter<T> watch(T* data, int64_t size, const char* name) {
   return {&notes().arrays.insert_or_assign(name, Watched(name, size, false)).first->second, data};

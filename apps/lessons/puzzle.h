@@ -42,24 +42,23 @@ void expect(const std::string& name, const std::vector<double>& expected, size_t
     start_watching();
     host_cuda::configure({1, seed ? host_cuda::Order::shuffled : host_cuda::Order::forward, seed});
 #endif
-    std::string first;
+    std::string first;  // what is wrong
     size_t wrong = 0;
-    bool failed = false;
     try {
       run(y.meter());
       check_cuda(cudaMemcpy(y.values.data(), y.data, n * sizeof(float), cudaMemcpyDeviceToHost));
       for (size_t i = 0; i < n; ++i)
         if (!(std::abs(y.values[i] - expected[i]) <= 1e-5 * std::max(1.0, std::abs(expected[i]))) && wrong++ == 0)
           first = concat("y[", i, cols ? concat("] (row ", i / cols, ", column ", i % cols, "): yours ") : "]: yours ",
-                         y.values[i], ", expected ", expected[i], "; wrong are ");
-      if (wrong) first += concat(wrong, " of ", n, " (nan: also what nobody wrote)");
+                         y.values[i], std::isnan(y.values[i]) ? " (not written?)" : "", ", expected ", expected[i]);
+      if (wrong) first += concat("; ", wrong, " of ", n, " are wrong");
     } catch (const Error& error) {
       first = error.what();
-      failed = true;
+      wrong = n + 1;
     }
 #ifndef __CUDACC__
-    if (!notes().race.empty() && !failed)
-      first = notes().race + (wrong ? "" : "; the numbers are right all the same, in this order");
+    if (const std::string& race = notes().race; !race.empty() && wrong <= n)
+      first = race + (wrong ? "" : "; the numbers are right all the same, in this order");
 #endif
     check(first.empty(), name, ": ", first);
   }
