@@ -1,4 +1,6 @@
 // Lesson 10: six kernels of one to four lines. The page is apps/lessons/10_threads.md.
+#include <vector>
+
 #include "apps/lessons/puzzle.h"
 
 namespace cairn::lessons {

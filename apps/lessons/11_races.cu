@@ -1,6 +1,7 @@
 // Lesson 11: five kernels that are broken. Each needs a change of one to three lines. The page is
 // apps/lessons/11_races.md.
 #include <numeric>
+#include <vector>
 
 #include "apps/lessons/puzzle.h"
 

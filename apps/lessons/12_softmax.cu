@@ -1,6 +1,9 @@
 // Lesson 12: softmax of rows, from a thread a row to the row in registers, then its gradient. The page is
 // apps/lessons/12_softmax.md. Rows have at most 128 elements.
+#include <cmath>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include "apps/lessons/puzzle.h"
 

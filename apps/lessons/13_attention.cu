@@ -1,6 +1,9 @@
 // Lesson 13: attention in tiles, out = softmax(q k^T / sqrt(32)) v, for n queries, keys and values of 32 floats. The
 // page is apps/lessons/13_attention.md. n is a multiple of 32.
+#include <cmath>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include "apps/lessons/puzzle.h"
 

@@ -11,6 +11,7 @@
 // lanes in a line count as one request. A lane that has ended or takes another branch is left out (`partial`).
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <map>
 #include <set>
 #include <string>
@@ -23,7 +24,6 @@
 
 namespace cairn::lessons {
 using namespace gpu;
-
 // What a launch did to an array: sums over its requests.
 struct Count {
   int64_t accesses = 0;                    // of single threads
@@ -179,8 +179,8 @@ class Watched {
     sum.least_sectors += int64_t(words.size() + 7) / 8;
   }
   std::string name_;
-  int64_t size_ = 0;
-  bool shared_ = false;
+  int64_t size_;
+  bool shared_;
   Index block_{};                                             // the present one
   std::vector<Accesses> elements_;                            // the accesses since the last write, and that one
   std::map<std::tuple<const char*, int, bool>, Site> sites_;  // by file, line, and whether it writes

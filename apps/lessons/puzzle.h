@@ -1,5 +1,6 @@
 #pragma once
 // What the puzzles of lessons 10 to 13 share: yours beside the expected numbers, and what memory saw.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -8,7 +9,6 @@
 #include "apps/lessons/meter.h"
 
 namespace cairn::lessons {
-
 // n whole numbers from 0 to 100, times `factor`, plus `offset`.
 inline std::vector<float> numbers(size_t n, float factor = 1, float offset = 0) {
   std::vector<float> x(n);
@@ -21,7 +21,6 @@ struct Array {
   const char* name;
   std::vector<float> values;  // at first
   float* data = nullptr;
-
   Array(const char* of_name, std::vector<float> of_values) : name(of_name), values(std::move(of_values)) {
     check_cuda(cudaMalloc(&data, values.size() * sizeof(float)));
     check_cuda(cudaMemcpy(data, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice));

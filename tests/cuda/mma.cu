@@ -1,6 +1,6 @@
 // The wrappers of cuda/mma.cuh against plain arithmetic. On the emulator this tests its model of the instructions, on a
 // GPU the instructions. All matrices are row-major. Each kernel runs in one warp.
-#include "cuda/mma_tiles.cuh"
+#include "cuda/mma.cuh"
 
 #include <algorithm>
 #include <bit>
@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "core/dtype.h"
+#include "cuda/mma_tiles.cuh"
 #include "tests/catch.h"
 #include "tests/cuda/device.h"
 #include "tests/tolerances.h"

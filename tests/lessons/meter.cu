@@ -3,6 +3,9 @@
 #include "apps/lessons/meter.h"
 
 #include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <type_traits>
 
 namespace cairn::lessons {
 namespace {
