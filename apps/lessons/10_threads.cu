@@ -7,16 +7,10 @@ namespace cairn::lessons {
 namespace {
 
 // First predict: how many sectors of 32 bytes does one read by a warp take, on average, if lane t reads
-//   neighbors: the float x[t]             column: the float x[32 * t]
-//   same:      the float x[7], all lanes  fours:  the four floats from x[4 * t] on, at once
-struct Prediction {
-  double neighbors, column, same, fours;
-};
-Prediction predict() {
-  // [lesson 10: return {};
-  return {.neighbors = 4, .column = 32, .same = 1, .fours = 16};
-  // lesson 10]
-}
+//   the float x[t]; the float x[7], all lanes; the float x[32 * t]; the four floats from x[4 * t] on, at once?
+// [lesson 10: constexpr double predicted[4] = {};
+constexpr double predicted[4] = {4, 1, 32, 16};
+// lesson 10]
 
 // 1. Map: y[i] = 2 x[i] for 64 elements, by one block of 64 threads.
 __global__ void map(Meter<const float> x, Meter<float> y) {
@@ -74,9 +68,7 @@ __global__ void fours(Meter<const float> x, Meter<float> y) {
 __global__ void column(Meter<const float> x, Meter<float> y) { y[threadIdx.x] = x[32 * threadIdx.x]; }
 
 void run() {
-  const Prediction predicted = predict();
-  check(predicted.neighbors * predicted.column * predicted.same * predicted.fours > 0,
-        "write your predictions into predict() first");
+  check(predicted[0] * predicted[1] * predicted[2] * predicted[3] > 0, "write your predictions first");
   const auto of_x = numbers(1024);
   // Runs a kernel for n elements of x, and compares element i of its result with f(i).
   const auto puzzle = [&](const char* name, size_t n, size_t cols, auto f, auto kernel) {
@@ -99,7 +91,7 @@ void run() {
   };
 
   puzzle("map", 64, 0, twice, [](auto x, auto y) { launch(map, {1, 64}, x, y); });
-  took("x", predicted.neighbors);
+  took("x", predicted[0]);
   puzzle("guard", 100, 0, twice, [](auto x, auto y) { launch(guard, {4, 32}, 100, x, y); });
   puzzle(
       "two axes", 20 * 40, 40, [&](size_t i) { return of_x[i] + float(i / 40); },
@@ -115,15 +107,15 @@ void run() {
         Array scale("scale", of_x);
         launch(broadcast, {5, 32}, scale.meter(), x, y);
       });
-  took("scale", predicted.same);
+  took("scale", predicted[1]);
   puzzle(
       "column (given)", 32, 0, [&](size_t i) { return of_x[32 * i]; },
       [](auto x, auto y) {
         launch(column, {1, 32}, x, y);
       });
-  took("x", predicted.column);
+  took("x", predicted[2]);
   puzzle("fours", 256, 0, twice, [](auto x, auto y) { launch(fours, {1, 64}, x, y); });
-  took("x", predicted.fours);
+  took("x", predicted[3]);
   check(reads("x").requests <= 2, "fours: the numbers are right, but x was read by ", reads("x").requests,
         " requests of a warp; with four elements a load, 2 do");
 }

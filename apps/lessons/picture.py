@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
-"""picture.py COMMAND...: runs a command, and prints its first lines as a picture (SVG) of a terminal.
-
-apps/lessons/race.svg: apps/lessons/lesson start 11 && apps/lessons/picture.py apps/lessons/lesson check 11 >apps/lessons/race.svg
-"""
+# picture.py COMMAND...: runs a command, and prints its first lines as a picture (SVG) of a terminal. race.svg was made by
+#   apps/lessons/lesson start 11; apps/lessons/picture.py apps/lessons/lesson check 11 >apps/lessons/race.svg
 import html
 import re
 import subprocess

@@ -54,8 +54,6 @@ __global__ void play(Meter<float> global, bool shared, const char* script) {
 }
 
 void races() {
-  const std::string none,
-      w0r1 = "written by thread (0,0,0) at L, read by thread (1,0,0) at L, no barrier between, block (0,0,0)";
   const auto expect = [](const char* script, const std::string& expected, int blocks = 1) {
     for (const bool shared : {false, true}) {
       std::string got = run(play, blocks, 64, shared, script);
@@ -64,25 +62,14 @@ void races() {
       same(name + script, got, expected.empty() || (shared && blocks > 1) ? "" : name + expected);
     }
   };
-  expect("0w1r", w0r1);
-  expect("1r0w", w0r1);
-  expect("0w0r", none);
-  expect("0r1r63r", none);
-  expect("0wB1r", none);
-  expect("1rB0w", none);
-  expect("0wB1r0w", w0r1);
+  // 0w5S6S1r: lane 0 before lane 2, and lane 2 before lane 1
+  for (const char* ordered : {"0w0r", "0r1r63r", "0wB1r", "1rB0w", "0w4294967295S1r", "0w3S1r", "0w5S6S1r"})
+    expect(ordered, "");
+  for (const char* race : {"0w1r", "1r0w", "0wB1r0w", "0wV1r", "0w5S1r", "0w6S5S1r", "3S0w1r"})
+    expect(race, "written by thread (0,0,0) at L, read by thread (1,0,0) at L, no barrier between, block (0,0,0)");
   expect("0w63w", "written by thread (0,0,0) at L, written by thread (63,0,0) at L, no barrier between, block (0,0,0)");
-  // within a warp
-  expect("0wV1r", w0r1);
-  expect("0w4294967295S1r", none);
-  expect("0w3S1r", none);
-  expect("0w5S1r", w0r1);
-  expect("0w5S6S1r", none);  // lane 0 before lane 2, and lane 2 before lane 1
-  expect("0w6S5S1r", w0r1);
-  expect("3S0w1r", w0r1);
-  expect("0w4294967295S33r",
+  expect("0w4294967295S33r",  // another warp
          "written by thread (0,0,0) at L, read by thread (33,0,0) at L, no barrier between, block (0,0,0)");
-  // between blocks: each has its own shared memory
   expect("0wB64r",
          "written by thread (0,0,0) of block (0,0,0) at L, read by thread (0,0,0) of block (1,0,0) at L, nothing "
          "orders blocks",
@@ -108,10 +95,10 @@ void counts(int step, int first, int lanes, int64_t sectors, int64_t least_secto
   for (const bool shared : {false, true}) {
     same(what, run(read<n>, 1, 32, shared, step, first, lanes), "");
     const Count c = notes().arrays.at(shared ? "shared" : "global").count(false);
-    const auto text = [](int64_t a, int64_t b) { return concat(a, ", at least ", b); };
-    same(what + ": single and in part", text(c.accesses, c.partial), text(lanes, lanes < 32));
-    shared ? same(what + ": passes", text(c.passes, c.least_passes), text(passes, least))
-           : same(what + ": sectors", text(c.sectors, c.least_sectors), text(sectors, least_sectors));
+    same(what,
+         concat(c.accesses, ' ', c.partial, ' ', shared ? c.passes : c.sectors, ' ',
+                shared ? c.least_passes : c.least_sectors),
+         concat(lanes, ' ', lanes < 32, ' ', shared ? passes : sectors, ' ', shared ? least : least_sectors));
   }
 }
 
