@@ -1,4 +1,4 @@
-// Lesson 11: five kernels that are broken. Each needs a change of one to three lines. The page is
+// Lesson 11: five kernels. `lesson start 11` breaks them, and each needs one to three lines. The page is
 // apps/lessons/11_races.md.
 #include <numeric>
 #include <vector>
@@ -19,8 +19,8 @@ __global__ void neighbors(Meter<const float> x, Meter<float> y) {
   y[t] = t > 0 ? tile[t - 1] + tile[t] : float(tile[t]);
 }
 
-// 2. Sum: y[t] = the sum of x, in every thread. In each round, the lower half of the threads adds the upper half's
-// sums.
+// 2. Sum: y[t] = x[0] + ... + x[63], in every thread. In each round, half of the threads adds the sums of the other
+// half.
 __global__ void sum(Meter<const float> x, Meter<float> y) {
   const Meter<float> sums = watch_shared(dynamic_shared<float>(), blockDim.x, "sums");
   const int t = int(threadIdx.x);
