@@ -100,7 +100,9 @@ struct MmaTile {
   }
   // The fragment of A: 16 rows from `row` on, and the columns of one step.
   __device__ void load_a(int row, int step, uint32_t (&a)[4]) const {
+    // [lesson 14
     load_matrices<false>(a, chunk_from(mma_lane() % 16, mma_lane() / 16, row, 2 * step));
+    // lesson 14]
   }
   // The fragment of A where A is this tile transposed: the 16 rows of A are columns of the tile from `column` on, and
   // the columns of one step are rows of the tile. In TF32 these rows are in the order that fragment_of_sums explains.
@@ -118,6 +120,7 @@ struct MmaTile {
   }
   // Stores the sums of a product as the first 16 rows of the tile.
   __device__ void store_sums(const float (&sums)[columns / 8][4]) const {
+    // [lesson 14
 #pragma unroll
     for (int n = 0; n < columns / 8; ++n)
 #pragma unroll
@@ -130,6 +133,7 @@ struct MmaTile {
         else
           pack<2>(to, 0) = {first, second};
       }
+    // lesson 14]
   }
 };
 
@@ -150,6 +154,7 @@ __device__ void mma_row_products(const MmaTile<T, columns>& own, const MmaTile<T
     for (int n = 0; n < tiles; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) products[i][n][e] = 0;
+        // [lesson 14
 #pragma unroll
   for (int step = 0; step < MmaTile<T, columns>::steps; ++step) {
     uint32_t a[strips][4];
@@ -167,6 +172,7 @@ __device__ void mma_row_products(const MmaTile<T, columns>& own, const MmaTile<T
       }
     }
   }
+  // lesson 14]
 }
 // The fragment of A made from the sums of a product: its columns `step` mma_depth and following. A lane has columns 2 t
 // and 2 t + 1 of the sums, which is what it needs of A in bf16. In TF32 they become columns t and t + 4 of A, so the

@@ -49,6 +49,12 @@ int64_t allocations();
 // Sets the compute capability of the device: 10 times the major version plus the minor one. Returns the previous one.
 int claim_architecture(int architecture);
 
+// ---- for a tool that watches a kernel's memory (apps/lessons/meter.h), which these two tell what orders accesses
+// How many barriers the block of the calling CUDA thread has completed. It counts on from block to block.
+unsigned completed_barriers();
+// Called when lanes of a warp have met in __syncwarp, by one of them. Null: nobody watches.
+inline void (*watch_syncwarp)(unsigned lanes) = nullptr;
+
 // ---- for the emulator itself: stores an error for cudaGetLastError, and returns it.
 cudaError_t report(cudaError_t error);
 

@@ -268,6 +268,7 @@ void Multiprocessor::exchange_values(unsigned warp, unsigned taking_part) {
   }
   acquire(&warps_[warp]);
   for (const CudaThread* thread : group_) (*thread->read)({values, int(thread->lane)});
+  if (watch_syncwarp && group_.front()->collective == std::string_view("__syncwarp")) watch_syncwarp(taking_part);
   release(&warps_[warp]);
   resume_group();
 }
@@ -354,6 +355,8 @@ void warp_collective(const char* name, unsigned mask, const void* value, const R
 void refuse_to_read(int lane, int reader) {
   Multiprocessor::current().refuse_to_read(unsigned(lane), unsigned(reader));
 }
+
+unsigned completed_barriers() { return Multiprocessor::current().completed_barriers(); }
 
 void block_cluster_barrier(SourceLine where) { Multiprocessor::current().block_cluster_barrier(where); }
 

@@ -45,6 +45,7 @@ class Multiprocessor {
   int block_barrier(int predicate, SourceLine where) { return wait_with(blocks_[running_->block], predicate, where); }
   void block_cluster_barrier(SourceLine where) { wait_with(block_cluster_, 0, where); }
   void warp_collective(const char* name, unsigned mask, const void* value, const ReadLanes& read, SourceLine where);
+  unsigned completed_barriers() const { return blocks_[running_->block].barriers; }
   void* dynamic_shared_memory() {
     dynamic_shared_used_ = true;
     return blocks_[running_->block].dynamic_shared.data();

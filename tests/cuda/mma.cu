@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "core/dtype.h"
+#include "cuda/mma_tiles.cuh"
 #include "tests/catch.h"
 #include "tests/cuda/device.h"
 #include "tests/tolerances.h"
@@ -132,6 +133,22 @@ __global__ void copy_groups(const int* from, int* to) {
   look(2);
 }
 
+// c = a b^T for tiles of 32 x 32, through shared memory: two strips of 16 rows, stored as they come.
+template <class T>
+__global__ void tile_product(const float* a, const float* b, float* c) {
+  const MmaTile<T, 32> of_a{dynamic_shared<T>()}, of_b = of_a.row(32), of_c = of_b.row(32);
+  const auto at = [](const MmaTile<T, 32>& tile, int i) -> T& {
+    return tile.chunk(i / 32, i % 32 / tile.in_chunk)[i % tile.in_chunk];
+  };
+  for (int i = int(threadIdx.x); i < 1024; i += 32) at(of_a, i) = T(a[i]), at(of_b, i) = T(b[i]);
+  __syncwarp();
+  float sums[2][4][4];
+  mma_row_products(of_a, of_b, sums);
+  for (int strip = 0; strip < 2; ++strip) of_c.row(16 * strip).store_sums(sums[strip]);
+  __syncwarp();
+  for (int i = int(threadIdx.x); i < 1024; i += 32) c[i] = float(at(of_c, i));
+}
+
 // ---- the tests
 
 using Floats = std::vector<float>;
@@ -210,6 +227,37 @@ TEST_CASE("tensor cores multiply the fragments of signed bytes", "[gpu]") {
       for (size_t j = 0; j < 8; ++j)
         for (size_t k = 0; k < 32; ++k) c[i * 8 + j] += a[i * 32 + k] * b[k * 8 + j];
     CHECK(device_c.values() == c);
+  });
+}
+
+TEST_CASE("a warp multiplies tiles and stores the sums", "[gpu]") {
+  if (skipped()) return;
+  in_every_order([] {
+    const Floats a = normals(1024, 5), b = normals(1024, 6);
+    OnDevice<float> device_a(a), device_b(b), device_c(1024);
+    for (const bool in_bf16 : {true, false}) {
+      launch(in_bf16 ? tile_product<bfloat16> : tile_product<float>, {1, 32, size_t(in_bf16 ? 6144 : 12288)},
+             device_a.data(), device_b.data(), device_c.data());
+      const Floats c = device_c.values();
+      std::vector<double> expected(1024);
+      for (size_t i = 0; i < 1024; ++i)
+        for (size_t k = 0; k < 32; ++k) {
+          const float x = a[i / 32 * 32 + k], y = b[i % 32 * 32 + k];
+          expected[i] += in_bf16 ? double(bf16(x)) * double(bf16(y)) : double(x) * double(y);
+        }
+      const auto near = [&](size_t i, size_t j) {
+        return std::abs(c[i] - expected[j]) <=
+               (in_bf16 ? tolerance::bfloat16 : tolerance::float32) * std::max(1.0, std::abs(expected[j]));
+      };
+      for (size_t i = 0; i < 1024; ++i) {
+        size_t j = 0;
+        while (j < 1024 && !near(i, j)) ++j;
+        const auto place = [](size_t of) { return concat("row ", of / 32, ", column ", of % 32); };
+        INFO((in_bf16 ? "bfloat16, " : "float, ") << place(i) << ": is " << c[i] << ", expected " << expected[i]
+                                                  << (j < 1024 ? ", is the sum for " + place(j) : ""));
+        CHECK(near(i, i));
+      }
+    }
   });
 }
 

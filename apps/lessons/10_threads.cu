@@ -1,0 +1,126 @@
+// Lesson 10: six kernels of one to four lines. The page is apps/lessons/10_threads.md.
+#include <vector>
+
+#include "apps/lessons/puzzle.h"
+
+namespace cairn::lessons {
+namespace {
+
+// First predict: how many sectors of 32 bytes does one read by a warp take, on average, if lane t reads
+//   the float x[t]; the float x[7], all lanes; the float x[32 * t]; the four floats from x[4 * t] on, at once?
+// [lesson 10: constexpr double predicted[4] = {};
+constexpr double predicted[4] = {4, 1, 32, 16};
+// lesson 10]
+
+// 1. Map: y[i] = 2 x[i] for 64 elements, by one block of 64 threads.
+__global__ void map(Meter<const float> x, Meter<float> y) {
+  // [lesson 10
+  y[threadIdx.x] = 2 * x[threadIdx.x];
+  // lesson 10]
+}
+
+// 2. Guard: the same for n elements, by blocks of 32 threads. There are enough blocks, and threads too many.
+__global__ void guard(int n, Meter<const float> x, Meter<float> y) {
+  // [lesson 10
+  const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < n) y[i] = 2 * x[i];
+  // lesson 10]
+}
+
+// 3. Two axes: y[r, c] = x[r, c] + r for a matrix, row after row in memory, by blocks of 16 x 16 threads. There are
+// enough blocks along both axes.
+__global__ void two_axes(int rows, int cols, Meter<const float> x, Meter<float> y) {
+  // [lesson 10
+  const int c = int(blockIdx.x * blockDim.x + threadIdx.x), r = int(blockIdx.y * blockDim.y + threadIdx.y);
+  if (r < rows && c < cols) y[r * cols + c] = x[r * cols + c] + float(r);
+  // lesson 10]
+}
+
+// 4. Stride: y[i] = 2 x[i] for n elements, by any number of blocks, here too few for a thread an element.
+__global__ void stride(int n, Meter<const float> x, Meter<float> y) {
+  // [lesson 10
+  const int step = int(gridDim.x * blockDim.x);
+  for (int i = int(blockIdx.x * blockDim.x + threadIdx.x); i < n; i += step) y[i] = 2 * x[i];
+  // lesson 10]
+}
+
+// 5. Broadcast: y[r, c] = scale[r] x[r, c] for rows of 32 elements, by a block of one warp for each row.
+__global__ void broadcast(Meter<const float> scale, Meter<const float> x, Meter<float> y) {
+  // [lesson 10
+  const int i = int(blockIdx.x * 32 + threadIdx.x);
+  y[i] = scale[blockIdx.x] * x[i];
+  // lesson 10]
+}
+
+// 6. Fours: y[i] = 2 x[i] for 256 elements, by one block of 64 threads. A thread moves four elements by one load and
+// one store: Pack<float, 4> four = pack<4>(x, t) has the elements four.element[0 .. 3], which are x[4 t .. 4 t + 3].
+__global__ void fours(Meter<const float> x, Meter<float> y) {
+  // [lesson 10
+  Pack<float, 4> four = pack<4>(x, threadIdx.x);
+  for (float& element : four.element) element *= 2;
+  pack<4>(y, threadIdx.x) = four;
+  // lesson 10]
+}
+
+// ---- Nothing to do below.
+
+// A warp copies a column.
+__global__ void column(Meter<const float> x, Meter<float> y) { y[threadIdx.x] = x[32 * threadIdx.x]; }
+
+void run() {
+  check(predicted[0] * predicted[1] * predicted[2] * predicted[3] > 0, "write your predictions first");
+  const auto of_x = numbers(1024);
+  // Runs a kernel for n elements of x, and compares element i of its result with f(i).
+  const auto puzzle = [&](const char* name, size_t n, size_t cols, auto f, auto kernel) {
+    Array x("x", of_x);
+    std::vector<double> expected(n);
+    for (size_t i = 0; i < n; ++i) expected[i] = double(f(i));
+    expect(name, expected, cols, [&](auto y) { kernel(x.meter(), y); });
+    said += concat(name, ": right\n");
+  };
+  const auto twice = [&](size_t i) { return 2 * of_x[i]; };
+  const auto took = [](const char* array, double predicted_sectors) {
+    const Count c = reads(array);
+    said += concat("  a read of ", array, " by a warp took ", each(c.sectors, " sectors", c, predicted_sectors), '\n');
+  };
+  // x must be read with as few sectors as its bytes need.
+  const auto least = [](const char* name, const char* advice) {
+    const Count c = reads("x");
+    check(c.sectors == c.least_sectors, name, ": the numbers are right, but x was read with ", c.sectors,
+          " sectors, and ", c.least_sectors, " would do: ", advice);
+  };
+
+  puzzle("map", 64, 0, twice, [](auto x, auto y) { launch(map, {1, 64}, x, y); });
+  took("x", predicted[0]);
+  puzzle("guard", 100, 0, twice, [](auto x, auto y) { launch(guard, {4, 32}, 100, x, y); });
+  puzzle(
+      "two axes", 20 * 40, 40, [&](size_t i) { return of_x[i] + float(i / 40); },
+      [](auto x, auto y) {
+        launch(two_axes, {{3, 3}, {16, 16}}, 20, 40, x, y);
+      });
+  least("two axes", "the lanes of a warp are neighbors along threadIdx.x, so let it count columns");
+  puzzle("stride", 1000, 0, twice, [](auto x, auto y) { launch(stride, {2, 64}, 1000, x, y); });
+  least("stride", "in each round, let neighboring lanes take neighbors");
+  puzzle(
+      "broadcast", 160, 32, [&](size_t i) { return of_x[i / 32] * of_x[i]; },
+      [&](auto x, auto y) {
+        Array scale("scale", of_x);
+        launch(broadcast, {5, 32}, scale.meter(), x, y);
+      });
+  took("scale", predicted[1]);
+  puzzle(
+      "column (given)", 32, 0, [&](size_t i) { return of_x[32 * i]; },
+      [](auto x, auto y) {
+        launch(column, {1, 32}, x, y);
+      });
+  took("x", predicted[2]);
+  puzzle("fours", 256, 0, twice, [](auto x, auto y) { launch(fours, {1, 64}, x, y); });
+  took("x", predicted[3]);
+  check(reads("x").requests <= 2, "fours: the numbers are right, but x was read by ", reads("x").requests,
+        " requests of a warp; with four elements a load, 2 do");
+}
+
+}  // namespace
+}  // namespace cairn::lessons
+
+int main() { return cairn::lessons::lesson(cairn::lessons::run); }

@@ -1,0 +1,90 @@
+#pragma once
+// What the puzzles of lessons 10 to 13 share: yours beside the expected numbers, and what memory saw.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "apps/lessons/meter.h"
+
+namespace cairn::lessons {
+// n whole numbers from 0 to 100, times `factor`, plus `offset`.
+inline std::vector<float> numbers(size_t n, float factor = 1, float offset = 0) {
+  std::vector<float> x(n);
+  for (size_t i = 0; i < n; ++i) x[i] = float((37 * i + 11) % 101) * factor + offset;
+  return x;
+}
+
+// Floats on the device.
+struct Array {
+  const char* name;
+  std::vector<float> values;  // at first
+  float* data = nullptr;
+  Array(const char* of_name, std::vector<float> of_values) : name(of_name), values(std::move(of_values)) {
+    check_cuda(cudaMalloc(&data, values.size() * sizeof(float)));
+    check_cuda(cudaMemcpy(data, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice));
+  }
+  Array(const Array&) = delete;
+  ~Array() { cudaFree(data); }
+  Meter<float> meter() { return watch(data, int64_t(values.size()), name); }  // for one launch
+};
+
+// Calls run(y), which launches a kernel, in three orders of the threads. Each must make y the expected numbers, without
+// a race. With cols > 0, y is a matrix. Error: the first thing that is wrong.
+template <class F>
+void expect(const std::string& name, const std::vector<double>& expected, size_t cols, F run) {
+  const size_t n = expected.size();
+  for (unsigned seed = 0; seed < 3; ++seed) {
+    Array y("y", std::vector<float>(n, NAN));
+#ifndef __CUDACC__
+    start_watching();
+    host_cuda::configure({1, seed ? host_cuda::Order::shuffled : host_cuda::Order::forward, seed});
+#endif
+    std::string first;  // what is wrong
+    size_t wrong = 0;
+    try {
+      run(y.meter());
+      check_cuda(cudaMemcpy(y.values.data(), y.data, n * sizeof(float), cudaMemcpyDeviceToHost));
+      for (size_t i = 0; i < n; ++i)
+        if (!(std::abs(y.values[i] - expected[i]) <= 1e-5 * std::max(1.0, std::abs(expected[i]))) && wrong++ == 0)
+          first = concat("y[", i, cols ? concat("] (row ", i / cols, ", column ", i % cols, "): yours ") : "]: yours ",
+                         y.values[i], std::isnan(y.values[i]) ? " (not written?)" : "", ", expected ", expected[i]);
+      if (wrong) first += concat("; ", wrong, " of ", n, " are wrong");
+    } catch (const Error& error) {
+      first = error.what();
+      wrong = n + 1;
+    }
+#ifndef __CUDACC__
+    if (const std::string& race = notes().race; !race.empty() && wrong <= n)
+      first = race + (wrong ? "" : "; the numbers are right all the same, in this order");
+#endif
+    check(first.empty(), name, ": ", first);
+  }
+}
+
+// What the last launch read of an array. (On a GPU nothing is counted.)
+inline Count reads([[maybe_unused]] const char* array) {
+#ifdef __CUDACC__
+  return {};
+#else
+  return notes().arrays.at(array).count(false);
+#endif
+}
+// "4 sectors (you predicted 4)", for each request of a warp.
+inline std::string each(int64_t count, const char* what, const Count& of, double predicted) {
+  return concat(std::round(10.0 * double(count) / double(of.requests)) / 10, what, " (you predicted ", predicted, ')',
+                of.partial ? concat("; ", of.partial, " of ", of.requests, " reads without lanes that diverged") : "");
+}
+
+inline std::string said;  // lines for lesson() to print
+// The main program of a lesson. Exit code 1: something is wrong, which is printed first.
+inline int lesson(void (*run)()) try {
+  run();
+  std::printf("%s", said.c_str());
+  return 0;
+} catch (const Error& error) {
+  std::printf("%s\n%s", error.what(), said.c_str());
+  return 1;
+}
+}  // namespace cairn::lessons
