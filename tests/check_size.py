@@ -14,13 +14,9 @@ import subprocess
 import sys
 
 # The numbers last reached. Lower them as work goes on. Raise one only with a reason in the commit.
-# Outside tests: 400 lines for faster kernels and block clusters in the emulator; 500: the paper's tables on speech
-# (`speech compare`, tables.sh); 200: attention joined from sets of keys, lsh with keys of its own; 420: the paper's
-# table 4 (`answers`). In tests: 110 for these, 100 for `compare`. Words: 1600, what a GPU showed; 600, the reviewers'
-# questions; 1200, speech's tables; 100, strided attention's cost; 650, `answers`. Lessons 1 to 9: 330 lines outside tests,
-# 70 in tests; 130 words, query 5 of the worked example.
-NUMBERS = {"lines outside tests": 23316 + 1850, "lines in tests": 15568 + 280, "words of pages": 14893 + 4280,
-           "words of lessons": 6860}
+# Lately, outside tests: 500 lines for the paper's tables on speech (`speech compare`, tables.sh), 420 for the paper's table 4
+# (`answers`), 1000 for the lessons and their meter. Words: results of a GPU, of speech and of `answers`.
+NUMBERS = {"lines outside tests": 26150, "lines in tests": 16222, "words of pages": 19700, "words of lessons": 6860}
 LIMITS = {what: number * 102 // 100 for what, number in NUMBERS.items()}
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
