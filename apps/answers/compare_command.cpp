@@ -51,6 +51,9 @@ struct CompareCommand : Command {
     for (std::string folder; std::getline(folders, folder, ',');) {
       models.emplace_back().folder = folder;
       models.back().read(compute);
+      const Model &own = *models.back().model, &first = *models[0].model;
+      check<UsageError>(own.max_tokens == first.max_tokens && own.tokenizer.size() == first.tokenizer.size(),
+                        "--runs: ", folder, " and ", models[0].folder, " differ in --max-tokens or in the vocabulary");
     }
     read(models[0]);
     std::vector<std::string> specs = split_specs(attention);
@@ -70,12 +73,14 @@ struct CompareCommand : Command {
     std::vector<Answers> untrained;
     for (const SavedRun& each : models) {
       Model model(each.settings, Generator(uint64_t(each.settings.compute.seed)));
-      move_to(model, each.model->output.bias.device());
+      model.bert->encoder.swap_attention("full");
+      model.place(compute.apply());
       untrained.push_back(answer(model, questions, batch, compute.seed, true));
     }
     add_row("full, not trained", untrained);
     for (const auto& [name, entry] : {std::pair("word overlap", &overlap), std::pair("weighted overlap", &idf_overlap)})
-      add_row(name, {{std::vector<double>(questions.size(), NAN), std::vector<double>(questions.size(), NAN), *entry}});
+      add_row(name, {{std::vector<double>(questions.size(), NAN), std::vector<double>(questions.size(), NAN), *entry,
+                      NAN, NAN}});
     tell({{"part", part}, {"questions", questions.size()}, {"rows", rows}},
          concat("Questions of ", part, ": ", questions.size(), "\n\n",
                 table_text({"attention", "exact match", "kept", "f1", "entry", "minus overlap", "time"}, table)));
@@ -112,6 +117,7 @@ struct CompareCommand : Command {
     std::vector<double> matches;
     for (const Answers& each : found) {
       matches.push_back(mean(each.exact));
+      all.loss += each.loss / double(found.size());
       all.seconds += each.seconds / double(found.size());
     }
     if (full.empty()) full = by_source(all.exact);
@@ -125,13 +131,14 @@ struct CompareCommand : Command {
     const auto [low, high] = std::minmax_element(matches.begin(), matches.end());
     table.push_back({name, percent(mean(all.exact)) + interval(*low, *high),
                      percent(kept.value) + interval(kept.low, kept.high), percent(mean(all.f1)),
-                     percent(mean(all.entry)), in_points(more), formatted("%.1f", 1e3 * all.seconds)});
+                     percent(mean(all.entry)), in_points(more),
+                     std::isnan(all.seconds) ? "–" : formatted("%.1f", 1e3 * all.seconds)});
     Json row = as_json(all);
     row.update({{"attention", name},
                 {"of_runs_and_seeds", matches},
                 {"kept", {kept.value, kept.low, kept.high}},
                 {"minus_overlap", {more.value, more.low, more.high}},
-                {"seconds", all.seconds}});
+                {"seconds", finite_or_null(all.seconds)}});
     rows.push_back(row);
     note(concat(name, ": exact match ", table.back()[1]), quiet);
   }

@@ -13,6 +13,6 @@ int main(int argc, char** argv) {
                             "Examples:\n"
                             "  apps/answers/debian_questions.py --model model questions.jsonl\n"
                             "  answers train --data questions.jsonl --model model --out run\n"
-                            "  answers compare --runs run --out page.html\n",
+                            "  answers compare --runs run\n",
                             {cairn::answers::make_train, cairn::answers::make_compare}, argc, argv);
 }

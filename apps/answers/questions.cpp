@@ -44,6 +44,7 @@ static std::string read_question(const Json& json, const text_search::WordPiece&
   if (question.end == question.begin) return "without an answer";
   if (question.end >= max_tokens) return "with an answer that is cut off";
   tokens.resize(std::min(tokens.size(), size_t(max_tokens) - 1));
+  for (int64_t& each : question.entries) each = std::min(each, int64_t(tokens.size()));
   question.entries.push_back(int64_t(tokens.size()));
   tokens.push_back(tokenizer.sep());
   return "";

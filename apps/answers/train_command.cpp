@@ -57,7 +57,7 @@ void write_attention(Report& page, const Model& model, const Question& question)
     strip.map.title = concat(spec, ", layer ", layer + 1, ", head ", head + 1);
     strip.map_label = "question";
     strip.lines_label = "answer";
-    for (size_t i = 0; i + 1 < question.entries.size(); ++i) {
+    for (size_t i = 0; i + 1 < question.entries.size() && question.entries[i] < last; ++i) {
       std::string name;
       for (int64_t j = question.entries[i]; j < last && name.size() < 16 && name_of(j) != ":"; ++j)
         name += name_of(j).substr(name_of(j).starts_with("##") ? 2 : 0);
@@ -84,8 +84,7 @@ void write_attention(Report& page, const Model& model, const Question& question)
   page.section("What a question's tokens attend to");
   page.text(
       "A row is a token of the question, in the order of the table below, and a column a token of the passage. The "
-      "right "
-      "entry is red. This head has the largest weights on the answer with full attention. Below each matrix: the "
+      "right entry is red. This head has the largest weights on the answer with full attention. Below each matrix: the "
       "probability that the answer begins at a token. In the table: the tokens with at least 10% of the weight.");
   page.figures(pictures, 1);
   page.table(names, strong);
@@ -96,8 +95,7 @@ struct AnswerTask : RunTask {
     RandomStream random(uint64_t(settings.compute.seed), 0, Purpose::data);
     shuffle(train, random);
     settings.training.validate(trained.bert->options, compute.device);
-    move_to(trained, compute.device);
-    trained.bert->activation_dtype = compute.activations;
+    trained.place(compute);
   }
 
   Model& model() override { return trained; }
@@ -137,8 +135,7 @@ struct AnswerTask : RunTask {
   }
 
   void write_report(RunFolder& run, const TrainState& state, const Json& result) override {
-    move_to(trained, Device::cpu);
-    trained.bert->activation_dtype = DType::float32;
+    trained.place({Device::cpu, DType::float32});
     const Json& found = result.is_null() ? state.metrics : result;
     const auto metric = [&](const char* name) {
       return svg::number(found.is_null() ? NAN : number_or_nan(found.at(name)), true);
