@@ -1,4 +1,7 @@
 // Lesson 8: random-C, an attention variant outside the library (apps/lessons/08_random.md).
+#include <algorithm>
+#include <cstdlib>
+
 #include "nn/attention/clustering.h"
 #include "tests/attention/reference.h"
 #include "tests/catch.h"
