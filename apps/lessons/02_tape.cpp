@@ -80,7 +80,8 @@ void backward(Number loss) {
 
 using Matrix = std::vector<std::vector<Number>>;
 
-// The loss of autograd/TAPE.md: h = relu(x w + b), the sum of h softmax(h), for x [n, k], w [k, m], b [m].
+// The loss of autograd/TAPE.md: h = relu(x w + b), the sum of h softmax(h), softmax of each row, for x [n, k], w [k,
+// m], b [m].
 Number loss_of(const Matrix& x, const Matrix& w, const std::vector<Number>& b) {
   // [lesson 2
   Number loss = number(0);
@@ -120,8 +121,11 @@ const Expression expressions[] = {
     {"x / y", -1.5, -0.5, -0.75, [](Number x, Number y) { return x / y; }},
     {"exp(y) + relu(y)", 0.1353353, 0, 0.1353353, [](Number, Number y) { return exp(y) + relu(y); }},
     {"relu(x)", 3, 1, 0, [](Number x, Number) { return relu(x); }},
-    {"(x y) (x y x), by paths of different length", 108, 108, -108,
-     [](Number x, Number y) { return x * y * (x * y * x); }},
+    {"z (z x) for z = x y, by paths of different length", 108, 108, -108,
+     [](Number x, Number y) {
+       const Number z = x * y;
+       return z * (z * x);
+     }},
 };
 
 Matrix matrix(const std::vector<std::vector<double>>& values) {

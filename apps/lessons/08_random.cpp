@@ -1,6 +1,10 @@
 // Lesson 8: random-C, an attention variant outside the library (apps/lessons/08_random.md).
+#include <algorithm>
+#include <cstdlib>
+
 #include "nn/attention/clustering.h"
 #include "tests/attention/reference.h"
+#include "tests/catch.h"
 
 using namespace cairn;
 
@@ -39,7 +43,8 @@ const AttentionVariant random_variant{"random", "clusters queries by chance; the
                                       make_random};
 
 // The weights [N][S] of one head, by loops in double: query i has those of the mean of its cluster, whose labels are
-// p.chosen.at("labels").at(0). reference::row(p, query, -1) is the attention of one query.
+// p.chosen.at("labels").at(0). reference::row(p, query, -1) is the attention of one query; -1, because a mean has no
+// place in a mask.
 reference::Matrix random_reference(const reference::Problem& p) {
   // [lesson 8
   const std::vector<int>& label = p.chosen.at("labels").at(0);
@@ -58,5 +63,37 @@ reference::Matrix random_reference(const reference::Problem& p) {
 
 const reference::AddReference added{"random", {.weights = random_reference, .cross = true, .equivariant = true}};
 [[maybe_unused]] const bool listed = (add_attention_variant(random_variant), true);
+
+// ---- the check of the labels; tests/attention/variants.cpp has the other cases
+
+TEST_CASE("the labels of random are drawn by seed, step, layer and head") {
+  const int64_t N = 100, clusters = 4;
+  const Tensor q = Tensor::zeros({1, N, 2, 3});
+  const auto draw = [&](uint64_t seed, uint64_t step, uint32_t layer) {
+    Generator generator(seed);
+    generator.set_step(step);
+    return RandomClustering(clusters).labels(q, q, {}, clusters, {{false, &generator, layer}}).to_vector<int32_t>();
+  };
+  const std::vector<int32_t> labels = draw(1, 2, 3);
+  const auto outside = std::count_if(labels.begin(), labels.end(), [](int32_t c) { return c < 0 || c >= clusters; });
+  INFO(outside << " of 200 labels are not in [0, 4)");
+  CHECK(outside == 0);
+  for (int32_t c = 0; c < clusters; ++c) {
+    const auto members = std::count(labels.begin(), labels.end(), c);
+    INFO(members << " of 200 queries are in cluster " << c);
+    CHECK(std::abs(members - 50) < 25);  // four standard errors
+  }
+  const auto differs = [&](const char* what, const std::vector<int32_t>& others) {
+    const bool same = others == labels;
+    INFO("the labels are those of another " << what);
+    CHECK_FALSE(same);
+  };
+  differs("seed", draw(2, 2, 3));
+  differs("step", draw(1, 3, 3));
+  differs("layer", draw(1, 2, 4));
+  const bool same = std::equal(labels.begin(), labels.begin() + N, labels.begin() + N);
+  INFO("both heads have the same labels");
+  CHECK_FALSE(same);
+}
 
 }  // namespace

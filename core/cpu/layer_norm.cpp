@@ -29,12 +29,12 @@ void layer_norm_forward(Stream, Rows size, double epsilon, const T* x, const T* 
   // lesson 4]
 }
 
-// With z = (x - mean) rstd and h = dy weight:  dx = rstd (h - mean(h) - z mean(h z)),  dweight = sum dy z,  dbias = sum
-// dy.
 template <class T>
 void layer_norm_backward(Stream, Rows size, const T* x, const T* weight, const Accum<T>* mean, const Accum<T>* rstd,
                          const T* dy, T* dx, T* dweight, T* dbias) {
   // [lesson 4
+  // With z = (x - mean) rstd and h = dy weight:
+  // dx = rstd (h - mean(h) - z mean(h z)),  dweight = sum dy z,  dbias = sum dy.
   const int64_t cols = size.cols, chunk = 128, chunks = (size.rows + chunk - 1) / chunk;
   std::vector<T> partial(size_t(2 * chunks * cols));  // of dweight and dbias: two rows a chunk
   parallel_for(size.rows, chunk, [&](int64_t begin, int64_t end) {

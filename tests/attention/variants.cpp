@@ -283,7 +283,8 @@ TEST_CASE("every attention variant gives a part of a batch what it gives it in t
       for (const auto& [first, end] : {std::pair<int64_t, int64_t>{0, 2}, {2, 5}}) {
         const auto part = run(first, end);
         for (size_t i = 0; i < part.size(); ++i) {
-          INFO("result " << i << " of examples from " << first);
+          INFO("examples " << first << " to " << end - 1
+                           << " alone, and in the batch: " << (i ? "gradient " : "output ") << i);
           CHECK(same_bits(part[i], whole[i].slice(first, end)));
         }
       }

@@ -24,6 +24,9 @@ OPERATION("layer_norm") {
   op.backward_reads = {0, 1};
   for (const Shape& shape : row_shapes) op.add(shape);
   op.add({301, 5});  // several pieces of 128 rows, which the gradients of weight and bias sum over
+  // Long enough that two threads are at it together, and differ if they add to the same sum. For that test alone.
+  Case& together = op.add({50'001, 33});
+  together.values = together.differences = together.on_cuda = false;
   for (const double epsilon : {1e-5, 0.1}) {
     Case& test = op.add(concat("epsilon ", epsilon), op.make({5, 67}));
     test.forward = forward_with(epsilon);

@@ -357,7 +357,7 @@ std::string differs(const Tensor& a, const Tensor& b, double tolerance) {
   for (size_t i = 0; i < x.size(); ++i) {
     if (!beyond(i)) continue;
     first = std::min(first, i), ++count;
-    worst = std::max(worst, std::abs(x[i] - y[i]) / scale);
+    worst = std::max(worst, std::isnan(x[i] - y[i]) ? INFINITY : std::abs(x[i] - y[i]) / scale);
   }
   if (count == 0) return "";
   return concat("of shape ", a.shape(), " differs in ", count, " elements by up to ", worst, " of ", scale,
