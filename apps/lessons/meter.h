@@ -105,7 +105,7 @@ class Watched {
     site.bytes = bytes;
     site.times.resize(size_t(blockDim.x) * blockDim.y * blockDim.z);
     if (site.times[now.number] == 10'000)
-      host_cuda::refuse(concat("this thread accesses ", name_, " here 10,000 times: does the loop end?"), where);
+      host_cuda::refuse(concat("this thread accesses ", name_, " here 10,000 times (does the loop end?)"), where);
     site.requests[{block_, now.number / 32, site.times[now.number]++}][now.number % 32] = address;
   }
 
