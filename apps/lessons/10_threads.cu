@@ -6,7 +6,7 @@
 namespace cairn::lessons {
 namespace {
 
-// First predict: how many sectors of 32 bytes does one read by a warp take, on average, if lane t reads
+// First predict: how many sectors of 32 bytes does one read by a warp take, if lane t reads
 //   the float x[t]; the float x[7], all lanes; the float x[32 * t]; the four floats from x[4 * t] on, at once?
 // [lesson 10: constexpr double predicted[4] = {};
 constexpr double predicted[4] = {4, 1, 32, 16};
@@ -81,7 +81,8 @@ void run() {
   const auto twice = [&](size_t i) { return 2 * of_x[i]; };
   const auto took = [](const char* array, double predicted_sectors) {
     const Count c = reads(array);
-    said += concat("  a read of ", array, " by a warp took ", each(c.sectors, " sectors", c, predicted_sectors), '\n');
+    said += concat("  a read of ", array, " by a warp took ",
+                   each(c.sectors, " sector", " sectors", c, predicted_sectors), '\n');
   };
   // x must be read with as few sectors as its bytes need.
   const auto least = [](const char* name, const char* advice) {

@@ -52,7 +52,7 @@ __global__ void warp_sums(Meter<const float> x, Meter<float> y) {
 
 // 4. Total: a block has one warp and adds 32 numbers. Its sum is for y[blockIdx.x], and the host adds the sums.
 __global__ void total(Meter<const float> x, Meter<float> y) {
-  const float of_warp = warp_reduce(float(x[blockIdx.x * 32 + threadIdx.x]), Sum{});  // a shuffle: no race
+  const float of_warp = warp_reduce(float(x[blockIdx.x * 32 + threadIdx.x]), Sum{});  // no memory: no race
   // [lesson 11: if (threadIdx.x == 0) y[0] += of_warp;
   if (threadIdx.x == 0) y[blockIdx.x] = of_warp;
   // lesson 11]

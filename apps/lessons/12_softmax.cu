@@ -12,13 +12,13 @@ namespace {
 
 constexpr int threads = 128, max_cols = 128;
 
-// First predict, for rows of 96 floats: how many sectors does one read by a warp take, on average, if a thread takes a
-// row (step 1), and if a warp takes a row (step 2)?
+// First predict, for rows of 96 floats: how many sectors does one read by a warp take if a thread takes a row (step 1),
+// and if a warp takes a row (step 2)?
 // [lesson 12: constexpr double predicted[2] = {};
 constexpr double predicted[2] = {32, 4};
 // lesson 12]
 
-// Step 1, which is given: a thread takes a row and reads it three times.
+// Step 1, which is given: a thread takes a row of the matrix [size.rows, size.cols] and reads it three times.
 __global__ void thread_a_row(Rows size, Meter<const float> x, Meter<float> y) {
   const int64_t row = int64_t(blockIdx.x) * threads + threadIdx.x;
   if (row >= size.rows) return;
@@ -29,7 +29,7 @@ __global__ void thread_a_row(Rows size, Meter<const float> x, Meter<float> y) {
 }
 
 // Combines the values of a warp's 32 lanes by op(a, b); every lane gets the result. __shfl_xor_sync(full_warp, value,
-// d) is the value of the lane whose number is this lane's xor d.
+// d) is the value of the lane whose number is this lane's xor d. (full_warp: all lanes take part.)
 template <class Op>
 __device__ float of_warp(float value, Op op) {
   // [lesson 12: return value;
@@ -113,11 +113,11 @@ __global__ void gradient(Rows size, Meter<const float> y, Meter<const float> dy,
 // ---- Nothing to do below.
 
 // The softmax of each row.
-std::vector<double> softmax(const std::vector<float>& x, size_t cols) {
+std::vector<double> softmax(const std::vector<double>& x, size_t cols) {
   std::vector<double> y(x.size());
   for (size_t first = 0; first < x.size(); first += cols) {
     double sum = 0;
-    for (size_t c = first; c < first + cols; ++c) sum += y[c] = std::exp(double(x[c]) - double(x[first]));
+    for (size_t c = first; c < first + cols; ++c) sum += y[c] = std::exp(x[c] - x[first]);
     for (size_t c = first; c < first + cols; ++c) y[c] /= sum;
   }
   return y;
@@ -127,19 +127,22 @@ void run() {
   check(predicted[0] * predicted[1] > 0, "write your predictions first");
   const auto step = [&](const char* name, auto kernel, int64_t readings, double predicted_sectors) {
     for (const size_t cols : {1, 70, 96})
-      for (const float offset : {0.0f, 1000.0f}) {
+      for (const float offset : {0.0f, 1000.0f, -1000.0f}) {
         const Rows size{32, int64_t(cols)};
         const auto values = numbers(32 * cols, 0.04f, offset);
         Array x("x", values);
-        const char* const near = offset > 0 ? ", numbers near 1000, whose exponentials are infinite" : "";
-        expect(concat(name, ", rows of ", cols, near), softmax(values, cols), cols, [&](auto y) {
-          launch(kernel, {kernel == thread_a_row ? 1 : 8, threads}, size, x.meter(), y);
-        });
+        const char* const near = offset > 0   ? ", numbers near 1000, whose exponentials are infinite"
+                                 : offset < 0 ? ", numbers near -1000, whose exponentials are 0"
+                                              : "";
+        expect(concat(name, ", rows of ", cols, near), softmax({values.begin(), values.end()}, cols), cols,
+               [&](auto y) {
+                 launch(kernel, {kernel == thread_a_row ? 1 : 8, threads}, size, x.meter(), y);
+               });
       }
     const Count c = reads("x");
     const double times = double(c.accesses) / (32 * 96);
-    said += concat(name, ": right; x was read ", times, " times; a read by a warp took ",
-                   each(c.sectors, " sectors", c, predicted_sectors), '\n');
+    said += concat(name, ": right; readings of x: ", times, "; a read by a warp took ",
+                   each(c.sectors, " sector", " sectors", c, predicted_sectors), '\n');
     check(times <= double(readings), name, ": the numbers are right, but x was read ", times, " times; ", readings,
           " would do");
     check(kernel == thread_a_row || c.sectors == c.least_sectors, name, ": the numbers are right, but x was read with ",
@@ -150,14 +153,17 @@ void run() {
   step("3 online", online, 2, predicted[1]);
   step("4 in registers", in_registers, 1, predicted[1]);
 
-  const auto weights = softmax(numbers(350, 0.04f), 70);
-  const auto of_dy = numbers(350, -0.02f);
+  // The expected gradient: change x[i] a little, and see how much the sum of dy y changes.
+  const auto of_x = numbers(350, 0.04f), of_dy = numbers(350, -0.02f);
+  const std::vector<double> before(of_x.begin(), of_x.end()), weights = softmax(before, 70);
   std::vector<double> expected(350);
-  for (size_t i = 0; i < 350; ++i) {
-    const auto row = ptrdiff_t(i / 70 * 70);
-    expected[i] =
-        weights[i] * (double(of_dy[i]) - std::inner_product(&weights[row], &weights[row] + 70, &of_dy[row], 0.0));
-  }
+  for (size_t i = 0; i < 350; ++i)
+    for (const double change : {1e-4, -1e-4}) {
+      auto after = before;
+      after[i] += change;
+      const auto of_y = softmax(after, 70);
+      expected[i] += std::inner_product(of_y.begin(), of_y.end(), of_dy.begin(), 0.0) / (2 * change);
+    }
   Array y("weights", {weights.begin(), weights.end()}), dy("dy", of_dy);
   expect("5 gradient (y is dx)", expected, 70, [&](auto dx) {
     launch(gradient, {2, threads}, Rows{5, 70}, y.meter(), dy.meter(), dx);

@@ -29,15 +29,18 @@ constexpr int stride = side + 1;
 constexpr double predicted[2] = {8, 1};
 // lesson 13]
 
-// Loads a tile: 32 rows of x.
-__device__ void load(int step, Meter<const float> x, Meter<float> tile) {
+// Loads a tile: 32 rows of x. What goes wrong is reported for the line of the call.
+__device__ void load(int step, Meter<const float> x, Meter<float> tile, SourceLine call = SourceLine::current()) {
+  x = seen_from(call, x), tile = seen_from(call, tile);
   for (int i = int(threadIdx.x); i < side * side; i += threads) tile[i / side * step + i % side] = x[i];
 }
 
 // sums += a b^T, or a b where not `transposed`, for this thread's elements. Tiles have `step` floats a row. Load each
 // number into a register once: 8 loads for 16 multiply-adds.
 template <bool transposed>
-__device__ void multiply(int step, Meter<const float> a, Meter<const float> b, Mine& sums) {
+__device__ void multiply(int step, Meter<const float> a, Meter<const float> b, Mine& sums,
+                         SourceLine call = SourceLine::current()) {
+  a = seen_from(call, a), b = seen_from(call, b);
   // [lesson 13
   for (int l = 0; l < side; ++l) {
     float of_a[4], of_b[4];
@@ -141,11 +144,11 @@ void run() {
       const Count c = reads("tile of k");
       if (size < 1)
         said += concat("scores: right; with ", step, " floats a row, a read of k by a warp took ",
-                       each(c.passes, " passes", c, predicted[yours]), '\n');
+                       each(c.passes, " pass", " passes", c, predicted[yours]), '\n');
       check(c.accesses <= 4 * side * threads, "scores: the numbers are right, but the tile of k was read ", c.accesses,
             " times; ", 4 * side * threads, " would do: load each number once for four products");
       check(!yours || c.passes == c.requests, "scores: the numbers are right, but a read of k by a warp takes ",
-            double(c.passes) / double(c.requests), " passes: its rows begin in the same bank, so change the stride");
+            double(c.passes) / double(c.requests), " passes: rows begin in the same bank, so change the stride");
     }
     for (size_t i = 0; i < n; ++i) {
       double sum = 0;

@@ -6,9 +6,9 @@
 // orders blocks. (The meter does not see accesses through plain pointers, such as atomics.)
 //
 // It counts what a GPU would do. One access of all lanes of a warp is a *request*. Global memory moves in *sectors* of
-// 32 bytes, so a request for 32 neighboring floats takes 4. In shared memory, word w, of 4 bytes, lies in *bank* w
-// % 32. In one *pass* each bank gives one word. The emulator runs lanes one after another, so the k-th accesses of all
-// lanes in a line count as one request. A lane that has ended or takes another branch is left out (`partial`).
+// 32 bytes, so a request for 32 neighboring floats takes 4. In shared memory, word w, of 4 bytes, lies in *bank*
+// w % 32. In one *pass* each bank gives one word. The emulator runs lanes one after another, so the k-th accesses of
+// all lanes in a line count as one request. A lane that has ended or takes another branch is left out (`partial`).
 #include <algorithm>
 #include <array>
 #include <concepts>
@@ -43,6 +43,10 @@ template <class T>
 __device__ T* watch_shared(T* data, int64_t, const char*) {
   return data;
 }
+template <class T>
+__device__ T* seen_from(SourceLine, T* x) {
+  return x;
+}
 #else
 using Index = std::array<unsigned, 3>;  // x, y, z
 
@@ -63,6 +67,7 @@ struct Notes {
   std::map<std::string, class Watched> arrays;
   std::map<std::pair<Index, unsigned>, Masks> syncwarps;  // of a warp: the lanes that met
   std::string race;                                       // the first one, in words
+  std::string unwritten;  // the first read of shared memory that no thread had written, in words
 };
 inline Notes& notes() {
   static Notes instance;
@@ -99,7 +104,14 @@ class Watched {
     Site& site = sites_[{where.file, where.line, write}];
     site.bytes = bytes;
     site.times.resize(size_t(blockDim.x) * blockDim.y * blockDim.z);
+    if (site.times[now.number] == 10'000)
+      host_cuda::refuse(concat("this thread accesses ", name_, " here 10,000 times (does the loop end?)"), where);
     site.requests[{block_, now.number / 32, site.times[now.number]++}][now.number % 32] = address;
+  }
+
+  // Whether a thread has written element i.
+  bool written(int64_t i) const {
+    return size_t(i) < elements_.size() && !elements_[size_t(i)].empty() && elements_[size_t(i)].front().write;
   }
 
   // The sums over all lines, for reads or for writes.
@@ -130,6 +142,9 @@ class Watched {
   }
 
   void remember(int64_t i, const Access& now, const Masks& met) {
+    if (shared_ && !now.write && !written(i) && notes().unwritten.empty())
+      notes().unwritten = concat(name_, '[', i, "]: read by thread ", text(now.thread), " at ", to_string(now.where),
+                                 ", but no thread wrote it");
     Accesses& since_write = elements_[size_t(i)];
     for (const Access& before : since_write)
       if ((before.write || now.write) && notes().race.empty() && !ordered(before, now, met))
@@ -141,9 +156,9 @@ class Watched {
     since_write.push_back(now);
   }
 
+  static std::string text(const Index& index) { return concat('(', index[0], ',', index[1], ',', index[2], ')'); }
   std::string race(int64_t i, const Access& before, const Access& now) const {
     const bool one_block = before.block == now.block;
-    const auto text = [](const Index& index) { return concat('(', index[0], ',', index[1], ',', index[2], ')'); };
     const auto side = [&](const Access& access) {
       return concat(access.write ? "written" : "read", " by thread ", text(access.thread),
                     one_block ? "" : " of block " + text(access.block), " at ", to_string(access.where), ", ");
@@ -224,11 +239,20 @@ template <class T>
 struct Meter {
   Watched* array;
   T* data;
-  int64_t first = 0;  // the element that data points at
-  Result<T> operator[](At i) const { return Ref<T>(array, first + i.index, 1, data + i.index, i.where); }
-  Meter operator+(int64_t i) const { return {array, data + i, first + i}; }
-  operator Meter<const T>() const { return {array, data, first}; }
+  int64_t first = 0;       // the element that data points at
+  SourceLine caller = {};  // the line that accesses are reported for, if not their own
+  Result<T> operator[](At i) const {
+    return Ref<T>(array, first + i.index, 1, data + i.index, caller.line > 0 ? caller : i.where);
+  }
+  Meter operator+(int64_t i) const { return {array, data + i, first + i, caller}; }
+  operator Meter<const T>() const { return {array, data, first, caller}; }
 };
+// x, for a function whose accesses are reported for the line that calls it.
+template <class T>
+Meter<T> seen_from(SourceLine caller, Meter<T> x) {
+  x.caller = caller;
+  return x;
+}
 
 // pack<4>(x, i): see cuda/common.cuh.
 template <int n, class T>

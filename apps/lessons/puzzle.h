@@ -1,9 +1,14 @@
 #pragma once
 // What the puzzles of lessons 10 to 13 share: yours beside the expected numbers, and what memory saw.
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/lessons/meter.h"
@@ -30,6 +35,18 @@ struct Array {
   Meter<float> meter() { return watch(data, int64_t(values.size()), name); }  // for one launch
 };
 
+// A wrong number in words: element i of y.
+inline std::string in_words(float value, [[maybe_unused]] size_t i) {
+  if (!std::isnan(value)) return concat(value);
+#ifndef __CUDACC__
+  if (!notes().arrays.at("y").written(int64_t(i))) return "nan (not written)";
+#endif
+  return "nan (infinite / infinite, or read where nobody wrote)";
+}
+
+inline std::string said;     // lines for lesson() to print
+inline std::string running;  // the kernel
+
 // Calls run(y), which launches a kernel, in three orders of the threads. Each must make y the expected numbers, without
 // a race. With cols > 0, y is a matrix. Error: the first thing that is wrong.
 template <class F>
@@ -37,6 +54,7 @@ void expect(const std::string& name, const std::vector<double>& expected, size_t
   const size_t n = expected.size();
   for (unsigned seed = 0; seed < 3; ++seed) {
     Array y("y", std::vector<float>(n, NAN));
+    running = concat(name, " did it. To see the line, start this program in gdb: run, then backtrace.\n", said);
 #ifndef __CUDACC__
     start_watching();
     host_cuda::configure({1, seed ? host_cuda::Order::shuffled : host_cuda::Order::forward, seed});
@@ -49,7 +67,7 @@ void expect(const std::string& name, const std::vector<double>& expected, size_t
       for (size_t i = 0; i < n; ++i)
         if (!(std::abs(y.values[i] - expected[i]) <= 1e-5 * std::max(1.0, std::abs(expected[i]))) && wrong++ == 0)
           first = concat("y[", i, cols ? concat("] (row ", i / cols, ", column ", i % cols, "): yours ") : "]: yours ",
-                         y.values[i], std::isnan(y.values[i]) ? " (not written?)" : "", ", expected ", expected[i]);
+                         in_words(y.values[i], i), ", expected ", expected[i]);
       if (wrong) first += concat("; ", wrong, " of ", n, " are wrong");
     } catch (const Error& error) {
       first = error.what();
@@ -58,6 +76,8 @@ void expect(const std::string& name, const std::vector<double>& expected, size_t
 #ifndef __CUDACC__
     if (const std::string& race = notes().race; !race.empty() && wrong <= n)
       first = race + (wrong ? "" : "; the numbers are right all the same, in this order");
+    else if (wrong && wrong <= n && !notes().unwritten.empty())
+      first = notes().unwritten;
 #endif
     check(first.empty(), name, ": ", first);
   }
@@ -71,15 +91,31 @@ inline Count reads([[maybe_unused]] const char* array) {
   return notes().arrays.at(array).count(false);
 #endif
 }
-// "4 sectors (you predicted 4)", for each request of a warp.
-inline std::string each(int64_t count, const char* what, const Count& of, double predicted) {
-  return concat(std::round(10.0 * double(count) / double(of.requests)) / 10, what, " (you predicted ", predicted, ')',
+// "4 sectors, as you predicted", for each request of a warp.
+inline std::string each(int64_t count, const char* one, const char* many, const Count& of, double predicted) {
+  const double mean = std::round(10.0 * double(count) / double(of.requests)) / 10;
+  return concat(mean, mean == 1 ? one : many, mean == predicted ? ", as you predicted" : concat(", not ", predicted),
                 of.partial ? concat("; ", of.partial, " of ", of.requests, " reads without lanes that diverged") : "");
 }
 
-inline std::string said;  // lines for lesson() to print
+// If a signal ends the program, as after 20 seconds, it says first which kernel ran. It has a stack of its own.
+inline void end_in_words() {
+  static char memory[1 << 16];
+  const stack_t stack = {memory, 0, sizeof(memory)};
+  sigaltstack(&stack, nullptr);
+  struct sigaction action = {};
+  action.sa_flags = static_cast<int>(SA_ONSTACK | SA_RESETHAND);
+  action.sa_handler = [](int number) {
+    if (write(STDOUT_FILENO, running.data(), running.size()) >= 0) raise(number);
+  };
+  for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGXCPU}) sigaction(number, &action, nullptr);
+  const rlimit seconds = {20, 30};
+  setrlimit(RLIMIT_CPU, &seconds);
+}
+
 // The main program of a lesson. Exit code 1: something is wrong, which is printed first.
 inline int lesson(void (*run)()) try {
+  end_in_words();
   run();
   std::printf("%s", said.c_str());
   return 0;
