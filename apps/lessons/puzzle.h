@@ -54,7 +54,10 @@ void expect(const std::string& name, const std::vector<double>& expected, size_t
   const size_t n = expected.size();
   for (unsigned seed = 0; seed < 3; ++seed) {
     Array y("y", std::vector<float>(n, NAN));
-    running = concat(name, " did it. To see the line, start this program in gdb: run, then backtrace.\n", said);
+    running = concat(
+        name,
+        " did it (SIGXCPU: a loop without end). To see the line, start this program in gdb: run, then backtrace.\n",
+        said);
 #ifndef __CUDACC__
     start_watching();
     host_cuda::configure({1, seed ? host_cuda::Order::shuffled : host_cuda::Order::forward, seed});
