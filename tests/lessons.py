@@ -46,6 +46,13 @@ def main():
             shutil.copyfile(ROOT / name, copies / name)
             done.add(name)
     lesson("check", 0, "green")
+    # Each name of a page has a test. (One wrong name among several is no error of Catch2's.)
+    for files, cases in re.findall(r"<!-- program: ([^|>]*?)\|[^|>]*\|\s*(.*?) *-->", page, re.S):
+        for case in re.split(r"\s*;\s*", " ".join(cases.split())):
+            words = [copies / pathlib.Path(files.split()[0]).stem, "--list-tests", case.replace(",", "\\,")]
+            if not re.search("^[1-9].* matching test case", subprocess.run(words, stdout=subprocess.PIPE, text=True).stdout, re.M):
+                print(f"FAILED: no test has the name {case}")
+                failed = True
     blocks = (ROOT / f"tests/lessons/{options.number:02}.txt").read_text().strip().split("\n\n") if options.wrong else []
     for name, *lines in map(str.splitlines, blocks):
         old, new, pattern = ("\n".join(line[2:] for line in lines if line[0] == sign) for sign in "-+=")

@@ -50,6 +50,7 @@ struct CompareCommand : Command {
     std::istringstream folders(runs);
     for (std::string folder; std::getline(folders, folder, ',');) {
       models.emplace_back().folder = folder;
+      models.back().option = "--runs";
       models.back().read(compute);
       const Model &own = *models.back().model, &first = *models[0].model;
       check<UsageError>(own.max_tokens == first.max_tokens && own.tokenizer.size() == first.tokenizer.size(),

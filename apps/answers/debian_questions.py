@@ -24,6 +24,7 @@ import pathlib
 import random
 import re
 import subprocess
+import sys
 import tempfile
 
 ENTRIES, SIBLINGS, QUESTIONS_OF_SOURCE = 5, 2, 8
@@ -108,6 +109,8 @@ def main():
                 "part": part_of[p], "source": source, "question": p.summary, "entries": entries, "answer": answer,
                 "overlap": right_share(p.summary, entries, answer, lambda word: 1),
                 "idf_overlap": right_share(p.summary, entries, answer, lambda word: math.log(len(packages) / (1 + counts[word])))})
+    if len(questions) < 3:
+        sys.exit("debian_questions: error: too few packages for the parts train, dev and test: does the list hold Debian's main?")
     options.out.write_text("".join(json.dumps(each) + "\n" for part in questions for each in questions[part]))
     for part, of_part in questions.items():
         found = [100 * sum(each[key] for each in of_part) / len(of_part) for key in ("overlap", "idf_overlap")]
@@ -115,4 +118,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit(f"debian_questions: error: {error}")

@@ -153,8 +153,8 @@ void RunToRead::fields(SettingFields& f, const std::string& help) {
 FoundCheckpoint RunToRead::find(SettingFields& settings) {
   check<UsageError>(!folder.empty(), "expected --run with the folder of a run");
   if (threads > 0) set_threads(int(threads));
-  read_run(settings, "--run", folder);
-  FoundCheckpoint checkpoint = checkpoint_of("--run", folder);
+  read_run(settings, option, folder);
+  FoundCheckpoint checkpoint = checkpoint_of(option, folder);
   step = state_of(checkpoint).step;
   return checkpoint;
 }

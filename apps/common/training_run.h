@@ -50,6 +50,7 @@ class TrainCommand : public Command {
 // The run that a command reads. A program adds its settings and its model.
 struct RunToRead {
   std::string folder;
+  const char* option = "--run";  // which names the folder
   int64_t threads = 0;
   int64_t step = 0;  // of the weights, after find()
 

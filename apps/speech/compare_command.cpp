@@ -104,6 +104,7 @@ struct CompareCommand : Command {
     for (size_t i = 0; i < folders.size(); ++i) {
       auto run = std::make_unique<SavedRun>();
       run->folder = folders[i];
+      run->option = "--runs";
       run->device = like.device;
       run->threads = like.threads;
       run->read();

@@ -54,7 +54,7 @@ Sequences cut_sequences(const Sequences& texts, const WordPiece& tokenizer, int6
   return kept;
 }
 
-Json difference_of(const Tensor& mine, const Tensor& full) {
+Json embedding_difference(const Tensor& mine, const Tensor& full) {
   const int64_t n = full.size(0), features = full.size(1);
   const auto my_nearest = nearest_rows(mine), nearest = nearest_rows(full);
   double sum = 0, largest = 0;

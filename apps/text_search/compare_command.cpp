@@ -113,7 +113,7 @@ struct CompareCommand : Command {
       const Tensor mine = embedder.embed(tokens, quiet);
       Json row = {
           {"key", key}, {"length", length}, {"attention", spec}, {"seconds_per_token", time.seconds() / double(count)}};
-      row.update(difference_of(mine, full));
+      row.update(embedding_difference(mine, full));
       rows.push_back(row);
       kept.append(row);
     }

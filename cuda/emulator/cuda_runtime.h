@@ -150,11 +150,6 @@ inline int __all_sync(unsigned mask, int predicate, CAIRN_HERE) { return __ballo
 
 // ---- memory. It is coherent: the memory model of a GPU is not emulated.
 template <class T>
-T __ldg(const T* address) {
-  return *address;
-}
-
-template <class T>
 T atomicAdd(T* address, std::type_identity_t<T> value) {
   return std::atomic_ref<T>(*address).fetch_add(value, std::memory_order_relaxed);
 }
@@ -162,32 +157,10 @@ template <class T>
 T atomicOr(T* address, std::type_identity_t<T> value) {
   return std::atomic_ref<T>(*address).fetch_or(value, std::memory_order_relaxed);
 }
-template <class T>
-T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
-  std::atomic_ref<T>(*address).compare_exchange_strong(expected, value, std::memory_order_relaxed);
-  return expected;
-}
-template <class T>
-T atomicMax(T* address, std::type_identity_t<T> value) {
-  const std::atomic_ref<T> cell(*address);
-  T old = cell.load(std::memory_order_relaxed);
-  while (old < value && !cell.compare_exchange_weak(old, value, std::memory_order_relaxed)) {
-  }
-  return old;
-}
-template <class T>
-T atomicMin(T* address, std::type_identity_t<T> value) {
-  const std::atomic_ref<T> cell(*address);
-  T old = cell.load(std::memory_order_relaxed);
-  while (value < old && !cell.compare_exchange_weak(old, value, std::memory_order_relaxed)) {
-  }
-  return old;
-}
 
 // ---- arithmetic on bits
 inline int __popc(unsigned x) { return std::popcount(x); }
 inline int __popcll(unsigned long long x) { return std::popcount(x); }
-inline int __ffs(int x) { return x ? std::countr_zero(unsigned(x)) + 1 : 0; }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 

@@ -28,7 +28,7 @@ TEST_CASE("embeddings are compared with those of full attention", "[text_search]
   moved = angles;
   moved[11] = 1.09;
   moved[0] = 0.6;  // changes which one is the farthest from itself and from the last six
-  const auto other = difference_of(circle(moved), circle(angles));
+  const auto other = embedding_difference(circle(moved), circle(angles));
   const double first = 1 - std::cos(0.6), last = 1 - std::cos(0.01);
   CHECK(other["mean_error"].get<double>() == Approx((first + last) / 12).margin(1e-6));
   CHECK(other["largest_error"].get<double>() == Approx(first).margin(1e-6));
@@ -36,7 +36,7 @@ TEST_CASE("embeddings are compared with those of full attention", "[text_search]
   // Rounding does not count as error.
   moved = angles;
   moved[5] += 1e-4;
-  const auto same = difference_of(circle(moved), circle(angles));
+  const auto same = embedding_difference(circle(moved), circle(angles));
   CHECK((same["mean_error"] == 0 && same["largest_error"] == 0 && same["neighbors_kept"] == 1));
 }
 

@@ -247,7 +247,7 @@ TEST_CASE("__syncwarp orders what the lanes of a warp write", "[gpu][host]") {
 // ---- atomics
 
 struct Totals {
-  int sum = 0, maximum = -1, minimum = 1 << 20, swapped = 0;
+  int sum = 0;
   unsigned any = 0;
   float real = 0;
   unsigned long long wide = 0;
@@ -256,16 +256,9 @@ struct Totals {
 __global__ void add_up(Totals* t) {
   const int me = int(blockIdx.x * blockDim.x + threadIdx.x);
   atomicAdd(&t->sum, me);
-  atomicMax(&t->maximum, me);
-  atomicMin(&t->minimum, me);
   atomicOr(&t->any, 1u << me % 20);
   atomicAdd(&t->real, 1);
   atomicAdd(&t->wide, 1ull << 32);
-  int seen = 0, expected;
-  do {
-    expected = seen;
-    seen = atomicCAS(&t->swapped, expected, expected + 2);
-  } while (seen != expected);
 }
 
 TEST_CASE("atomics of all blocks add up", "[gpu][host]") {
@@ -274,12 +267,9 @@ TEST_CASE("atomics of all blocks add up", "[gpu][host]") {
     launch(add_up, {20, 100}, device_totals.data());
     const Totals t = device_totals.values()[0];
     CHECK(t.sum == 1999000);
-    CHECK(t.maximum == 1999);
-    CHECK(t.minimum == 0);
     CHECK(t.any == 0xfffffu);
     CHECK(t.real == 2000);
     CHECK(t.wide == 2000ull << 32);
-    CHECK(t.swapped == 4000);
   });
 }
 
@@ -288,8 +278,6 @@ TEST_CASE("atomics of all blocks add up", "[gpu][host]") {
 TEST_CASE("bit intrinsics", "[gpu][host]") {
   CHECK(__popc(0xf0f0u) == 8);
   CHECK(__popcll(0xf0f0f0f0f0f0f0f0ull) == 32);
-  CHECK(__ffs(0) == 0);
-  CHECK(__ffs(8) == 4);
   CHECK(__float_as_uint(1.0f) == 0x3f800000u);
   CHECK(__uint_as_float(0xc0000000u) == -2.0f);
 }
@@ -303,8 +291,8 @@ struct Words {
 };
 
 __global__ void compute(const Words* in, Words* out, float x) {
-  out->real = __ldg(&in->real);
-  out->wide = __ldg(&in->wide);
+  out->real = in->real;
+  out->wide = in->wide;
   out->approximate = {__expf(x), rsqrtf(x)};
 }
 
