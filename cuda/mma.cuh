@@ -67,25 +67,38 @@ inline __device__ uint32_t pack_bfloat16(float low, float high) {
 // ---- matrices
 
 #ifndef __CUDACC__
+// The numbers of a row of A, or of a column of B. The sanitizers pass over it, because tests spend most of their time
+// here.
+template <class C, int size>
+struct MmaNumbers {
+  C numbers[8 * size];
+
+  __attribute__((no_sanitize("address", "undefined"))) C add_product(C sum, const MmaNumbers& other) const {
+    for (int i = 0; i < 8 * size; ++i) sum += numbers[i] * other.numbers[i];
+    return sum;
+  }
+};
+
 // c += A B of a warp's fragments, for several products one after another. A word of a fragment holds one or more
 // neighboring elements of a row of A, or of a column of B: row 8 h + g of A (h < 2, g < 8) has its words j = 0 .. 7 in
-// lanes 4 g + j % 4, and so has column g of B. add(sum, word of A, word of B) adds the products of their elements.
-template <int products, class C, class Add>
-void emulate_mma(C (&c)[4], const uint32_t (&a)[products][4], const uint32_t (&b)[products][2], Add add,
+// lanes 4 g + j % 4, and so has column g of B. unpack(word, numbers) writes its `size` elements.
+template <int size, int products, class C, class Unpack>
+void emulate_mma(C (&c)[4], const uint32_t (&a)[products][4], const uint32_t (&b)[products][2], Unpack unpack,
                  SourceLine where) {
   struct Fragments {
     const uint32_t (*a)[4], (*b)[2];
   };
   const auto product_of_lanes = [&](const auto& all, int lane) {
-    for (int product = 0; product < products; ++product)
-      for (int j = 0; j < 8; ++j) {
-        const uint32_t* row = all(lane / 4 * 4 + j % 4).a[product];  // of rows lane / 4 and lane / 4 + 8
+    for (int product = 0; product < products; ++product) {
+      MmaNumbers<C, size> rows[2], columns[2];  // rows lane / 4 and lane / 4 + 8
+      for (int j = 0; j < 8; ++j)
         for (int i = 0; i < 2; ++i) {
           const int column = 2 * (lane % 4) + i;
-          const uint32_t word = all(4 * column + j % 4).b[product][j / 4];
-          for (int h = 0; h < 2; ++h) add(c[2 * h + i], row[h + j / 4 * 2], word);
+          unpack(all(lane / 4 * 4 + j % 4).a[product][i + j / 4 * 2], rows[i].numbers + j * size);
+          unpack(all(4 * column + j % 4).b[product][j / 4], columns[i].numbers + j * size);
         }
-      }
+      for (int i = 0; i < 4; ++i) c[i] = rows[i / 2].add_product(c[i], columns[i % 2]);
+    }
   };
   host_cuda::warp_exchange("mma.sync", full_warp, Fragments{a, b}, product_of_lanes, where);
 }
@@ -101,11 +114,11 @@ inline __device__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t 
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else
-  const auto add = [](float& sum, uint32_t x, uint32_t y) {
-    sum += __uint_as_float(x << 16) * __uint_as_float(y << 16);  // the lower halves
-    sum += __uint_as_float(x & 0xffff0000u) * __uint_as_float(y & 0xffff0000u);
+  const auto unpack = [](uint32_t word, float* numbers) {
+    numbers[0] = __uint_as_float(word << 16);  // the lower half
+    numbers[1] = __uint_as_float(word & 0xffff0000u);
   };
-  emulate_mma<1>(c, {{a[0], a[1], a[2], a[3]}}, {{b0, b1}}, add, where);
+  emulate_mma<2, 1>(c, {{a[0], a[1], a[2], a[3]}}, {{b0, b1}}, unpack, where);
 #endif
 }
 
@@ -123,10 +136,8 @@ __device__ void mma_tf32(float (&c)[4], const uint32_t (&a)[products][4], const 
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3]), "r"(b[i][0]), "r"(b[i][1]));
 #else
-  const auto add = [](float& sum, uint32_t x, uint32_t y) {
-    sum += __uint_as_float(x & ~0x1fffu) * __uint_as_float(y & ~0x1fffu);
-  };
-  emulate_mma(c, a, b, add, where);
+  const auto unpack = [](uint32_t word, float* number) { *number = __uint_as_float(word & ~0x1fffu); };
+  emulate_mma<1>(c, a, b, unpack, where);
 #endif
 }
 
@@ -140,10 +151,10 @@ inline __device__ void mma_s8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, 
       : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else
-  const auto add = [](int& sum, uint32_t x, uint32_t y) {
-    for (int shift = 0; shift < 32; shift += 8) sum += int8_t(x >> shift) * int8_t(y >> shift);
+  const auto unpack = [](uint32_t word, int* numbers) {
+    for (int i = 0; i < 4; ++i) numbers[i] = int8_t(word >> 8 * i);
   };
-  emulate_mma<1>(c, {{a[0], a[1], a[2], a[3]}}, {{b0, b1}}, add, where);
+  emulate_mma<4, 1>(c, {{a[0], a[1], a[2], a[3]}}, {{b0, b1}}, unpack, where);
 #endif
 }
 

@@ -49,7 +49,8 @@ def main():
     # Each name of a page has a test. (One wrong name among several is no error of Catch2's.)
     for files, cases in re.findall(r"<!-- program: ([^|>]*?)\|[^|>]*\|\s*(.*?) *-->", page, re.S):
         for case in re.split(r"\s*;\s*", " ".join(cases.split())):
-            words = [copies / pathlib.Path(files.split()[0]).stem, "--list-tests", case.replace(",", "\\,")]
+            program = copies / next(pathlib.Path(name).stem for name in files.split() if not name.endswith((".h", ".cuh")))
+            words = [program, "--list-tests", case.replace(",", "\\,")]
             if not re.search("^[1-9].* matching test case", subprocess.run(words, stdout=subprocess.PIPE, text=True).stdout, re.M):
                 print(f"FAILED: no test has the name {case}")
                 failed = True

@@ -159,10 +159,10 @@ T atomicOr(T* address, std::type_identity_t<T> value) {
 }
 
 // ---- arithmetic on bits
-inline int __popc(unsigned x) { return std::popcount(x); }
-inline int __popcll(unsigned long long x) { return std::popcount(x); }
-inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
-inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
+__forceinline__ int __popc(unsigned x) { return std::popcount(x); }
+__forceinline__ int __popcll(unsigned long long x) { return std::popcount(x); }
+__forceinline__ unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+__forceinline__ float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 
 // ---- arithmetic, in the global namespace as in CUDA. Functions that a GPU approximates are exact here, up to about
 // the last bit. (The C library declares some of them.)
