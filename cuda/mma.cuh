@@ -67,40 +67,46 @@ inline __device__ uint32_t pack_bfloat16(float low, float high) {
 // ---- matrices
 
 #ifndef __CUDACC__
-// The numbers of a row of A, or of a column of B. The sanitizers pass over it, because tests spend most of their time
-// here.
-template <class C, int size>
-struct MmaNumbers {
-  C numbers[8 * size];
+// The numbers of a lane's fragments. A word of a fragment holds `size` neighboring numbers of a row of A, or of a
+// column of B: row 8 h + g of A (h < 2, g < 8) has its words j = 0 .. 7 in lanes 4 g + j % 4, and so has column g of B.
+template <class C, int products, int size>
+struct MmaFragments {
+  C a[products][4][size], b[products][2][size];
 
-  __attribute__((no_sanitize("address", "undefined"))) C add_product(C sum, const MmaNumbers& other) const {
-    for (int i = 0; i < 8 * size; ++i) sum += numbers[i] * other.numbers[i];
-    return sum;
+  // c += A B, of the lanes 4 g to 4 g + 3 of c's rows and of its two columns. The sanitizers pass over it, because the
+  // kernels' tests would spend most of their time here.
+  __attribute__((no_sanitize("address", "undefined"))) static void add_products(
+      C (&c)[4], const MmaFragments* const (&rows)[4], const MmaFragments* const (&columns)[2][4]) {
+    for (int product = 0; product < products; ++product)
+      for (int j = 0; j < 8; ++j)
+        for (int h = 0; h < 2; ++h)
+          for (int i = 0; i < 2; ++i) {
+            const C *x = rows[j % 4]->a[product][h + j / 4 * 2], *y = columns[i][j % 4]->b[product][j / 4];
+            for (int n = 0; n < size; ++n) c[2 * h + i] += x[n] * y[n];
+          }
   }
 };
 
-// c += A B of a warp's fragments, for several products one after another. A word of a fragment holds one or more
-// neighboring elements of a row of A, or of a column of B: row 8 h + g of A (h < 2, g < 8) has its words j = 0 .. 7 in
-// lanes 4 g + j % 4, and so has column g of B. unpack(word, numbers) writes its `size` elements.
+// c += A B of a warp's fragments, for several products one after another. unpack(word, numbers) writes the numbers of a
+// word.
 template <int size, int products, class C, class Unpack>
 void emulate_mma(C (&c)[4], const uint32_t (&a)[products][4], const uint32_t (&b)[products][2], Unpack unpack,
                  SourceLine where) {
-  struct Fragments {
-    const uint32_t (*a)[4], (*b)[2];
-  };
-  const auto product_of_lanes = [&](const auto& all, int lane) {
-    for (int product = 0; product < products; ++product) {
-      MmaNumbers<C, size> rows[2], columns[2];  // rows lane / 4 and lane / 4 + 8
-      for (int j = 0; j < 8; ++j)
-        for (int i = 0; i < 2; ++i) {
-          const int column = 2 * (lane % 4) + i;
-          unpack(all(lane / 4 * 4 + j % 4).a[product][i + j / 4 * 2], rows[i].numbers + j * size);
-          unpack(all(4 * column + j % 4).b[product][j / 4], columns[i].numbers + j * size);
-        }
-      for (int i = 0; i < 4; ++i) c[i] = rows[i / 2].add_product(c[i], columns[i % 2]);
+  using Fragments = MmaFragments<C, products, size>;
+  Fragments mine;
+  for (int product = 0; product < products; ++product) {
+    for (int i = 0; i < 4; ++i) unpack(a[product][i], mine.a[product][i]);
+    for (int i = 0; i < 2; ++i) unpack(b[product][i], mine.b[product][i]);
+  }
+  const auto product_of_lanes = [&c](const auto& all, int lane) {
+    const Fragments *rows[4], *columns[2][4];
+    for (int t = 0; t < 4; ++t) {
+      rows[t] = &all(lane / 4 * 4 + t);
+      for (int i = 0; i < 2; ++i) columns[i][t] = &all(4 * (2 * (lane % 4) + i) + t);
     }
+    Fragments::add_products(c, rows, columns);
   };
-  host_cuda::warp_exchange("mma.sync", full_warp, Fragments{a, b}, product_of_lanes, where);
+  host_cuda::warp_exchange("mma.sync", full_warp, mine, product_of_lanes, where);
 }
 #endif
 

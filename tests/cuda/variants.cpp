@@ -68,7 +68,7 @@ TEST_CASE("every attention variant gives on CUDA what it gives on the CPU", "[gp
     for (const int64_t N : {5, 9, 70})
       for (const bool lengths : {false, true})
         for (const double dropout : {0.0, 0.3}) {
-          if (sanitized && dropout == 0) continue;
+          if (sanitized && (dropout == 0 || lengths != (N == 70))) continue;
           const int64_t S = trial.entry.cross ? N + 3 : N;
           INFO(trial.spec << " N = " << N << (lengths ? ", lengths" : "") << ", dropout " << dropout);
           const Run expected = run(trial, Device::cpu, N, S, lengths, dropout, nullptr);
