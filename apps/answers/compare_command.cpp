@@ -26,7 +26,7 @@ struct CompareCommand : Command {
                 "  exact match     in percent of the questions, with the lowest and the highest\n"
                 "  kept            its share of full attention's, in percent, with a 95% interval\n"
                 "  f1              of the positions of the answer\n"
-                "  entry           how often the right entry is chosen; chance is 20%\n"
+                "  entry           how often the right entry is chosen; of five, by chance 20%\n"
                 "  minus overlap   the same, minus that of word overlap weighted by rarity, with a 95% interval\n"
                 "  time            milliseconds of the model for a question\n"
                 "Intervals are bootstraps over source packages. Word overlap is told where the entries begin.\n\n"

@@ -140,11 +140,13 @@ struct AnswerTask : RunTask {
     const auto metric = [&](const char* name) {
       return svg::number(found.is_null() ? NAN : number_or_nan(found.at(name)), true);
     };
+    std::vector<double> chances;
+    for (const Question& each : dev) chances.push_back(1 / double(each.entries.size() - 1));
     Report page(concat("Answers with ", settings.attention, " attention"),
-                "A pretrained BERT learned to answer questions: which of the packages in a passage is asked for?");
+                "A pretrained BERT learned to answer questions: which of the entries in a passage is asked for?");
     page.summary(
         {{"Exact match on dev", metric("exact_match"), count(int64_t(dev.size()), "question")},
-         {"Right entry on dev", metric("right_entry"), "chance: 20%"},
+         {"Right entry on dev", metric("right_entry"), concat("chance: ", svg::number(mean(chances), true))},
          {"Training", clock_time(state.seconds),
           concat(count(state.step, "step"), ", ", count(int64_t(train.size()), "question"))},
          {"Parameters", svg::number(double(parameter_count(trained))), concat("seed ", settings.compute.seed)}});
