@@ -29,7 +29,7 @@ struct CompareCommand : Command {
                 "  entry           how often the right entry is chosen; of five, by chance 20%\n"
                 "  minus overlap   the same, minus that of word overlap weighted by rarity, with a 95% interval\n"
                 "  time            milliseconds of the model for a question\n"
-                "Intervals are bootstraps over source packages. Word overlap is told where the entries begin.\n\n"
+                "Intervals are bootstraps over source packages. Word overlap knows where entries begin.\n\n"
                 "Example:\n  answers compare --runs run-1,run-2") {}
 
   void fields(SettingFields& f) override {

@@ -151,7 +151,7 @@ void RunToRead::fields(SettingFields& f, const std::string& help) {
 }
 
 FoundCheckpoint RunToRead::find(SettingFields& settings) {
-  check<UsageError>(!folder.empty(), "expected --run with the folder of a run");
+  check<UsageError>(!folder.empty(), "expected ", option, " with the folder of a run");
   if (threads > 0) set_threads(int(threads));
   read_run(settings, option, folder);
   FoundCheckpoint checkpoint = checkpoint_of(option, folder);
