@@ -13,6 +13,7 @@
 
 #include "apps/common/commit.h"
 #include "core/device.h"
+#include "core/did_you_mean.h"
 #include "core/parallel.h"
 #include "nn/io/json.h"
 
@@ -43,6 +44,15 @@ bool is_there(const fs::path& path) {
 
 bool RunFolder::is_in(const fs::path& folder) { return is_there(folder / config_name); }
 
+void RunFolder::expect_new(const fs::path& folder) {
+  std::vector<std::string> found;
+  for (const char* name :
+       {config_name, lines_name, result_name, "report.html", "checkpoint", "checkpoint.previous", "best"})
+    if (is_there(folder / name)) found.emplace_back(name);
+  check<UsageError>(found.empty(), "--out ", folder, ": the folder has files of a run (", joined(found), ")",
+                    is_in(folder) ? "; continue the run with --resume, or" : ";", " choose another folder");
+}
+
 Json RunFolder::config(const char* option, const fs::path& folder) {
   check<DataError>(is_in(folder), option, ' ', folder, ": there is no run: ", folder / config_name, " is missing");
   return read_json(folder / config_name);
@@ -55,6 +65,7 @@ RunFolder::RunFolder(const fs::path& folder, const Json& config) : folder_(folde
   std::error_code error;
   check<UsageError>(!fs::exists(folder, error) || fs::is_directory(folder, error), "--out ", folder,
                     ": expected a folder, or a name for a new one, got a file");
+  if (!is_in(folder)) expect_new(folder);
   const bool is_new = fs::create_directories(folder, error);
   check(!error, "--out ", folder, ": cannot make the folder: ", error);
   if (is_new) sync_folder(fs::absolute(folder).parent_path());

@@ -33,10 +33,13 @@ class RunFolder {
   static Json config(const char* option, const std::filesystem::path& folder);
   // Does the folder have a configuration?
   static bool is_in(const std::filesystem::path& folder);
+  // Error (UsageError): the folder has files of a run. A new run would take them for its own: the message names all.
+  static void expect_new(const std::filesystem::path& folder);
 
   // Makes the folder, if it is not there, locks it for as long as this object lives, and writes config.json. With an
   // empty path, nothing is written, and every call below does nothing. Errors: UsageError: the path is not a folder; a
-  // setting is not storable; InUse; Error: the folder cannot be made or written.
+  // setting is not storable; the folder has files of a run, but no config.json; InUse; Error: the folder cannot be made
+  // or written.
   RunFolder(const std::filesystem::path& folder, const Json& config);
 
   bool keeps() const { return lock_.has_value(); }

@@ -52,14 +52,6 @@ std::string result_text(const RunTask& task, const Json& result) {
                 "\n", task.metrics_text(result));
 }
 
-// Error (UsageError): a new run would replace files of the folder.
-void check_new(const std::filesystem::path& folder) {
-  for (const char* name : {"config.json", "metrics.jsonl", "result.json", "checkpoint", "report.html"})
-    check<UsageError>(!is_there(folder / name), "--out ", folder, ": the folder has a ", name,
-                      RunFolder::is_in(folder) ? "; continue the run with --resume, or" : ";",
-                      " choose another folder");
-}
-
 }  // namespace
 
 Json train_run(RunTask& task, RunFolder& run, bool quiet, Communicator& ranks) {
@@ -120,7 +112,7 @@ void TrainCommand::run(Communicator& ranks) {
   const bool continues = resume && has_checkpoint(out);  // then it ignores --init-from
   const std::unique_ptr<RunTask> task = make_task(is_first && !continues, ranks);
   TraceFile trace_file(trace);
-  if (!out.empty() && !resume) check_new(out);
+  if (!out.empty() && !resume) RunFolder::expect_new(out);
   RunFolder folder(out, config());  // a rejected command creates no folder
   if (out.empty()) note("without --out the trained model is not saved", quiet);
   if (is_first) catch_interrupts(quiet);

@@ -50,8 +50,9 @@ struct FoundCheckpoint {
 // Was anything saved there?
 bool has_checkpoint(const std::filesystem::path& run);
 
-// The newest usable checkpoint of a run; none if nothing was saved there. Changes nothing. Error (DataError): both are
-// damaged; says what is wrong with each.
+// The newest good checkpoint of a run: `checkpoint`, or `checkpoint.previous` where the former is damaged or missing.
+// It is missing where a save was stopped between its two renames; then the previous one is the last that was saved.
+// None if nothing was saved there. Changes nothing. Error (DataError): both are damaged; says what is wrong with each.
 std::optional<FoundCheckpoint> find_checkpoint(const std::filesystem::path& run);
 
 // Copies the checkpoint into the model and, unless it is null, the optimizer (moments and counts; not the learning
