@@ -1,5 +1,6 @@
 #pragma once
 // The generator of draws, random streams and random tensors. The numbers come from philox.h.
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -60,6 +61,12 @@ class RandomStream {
   PhiloxWords words_{};
   uint32_t drawn_ = 0, normals_ = 0;
 };
+
+// Puts values in a random order.
+template <class T>
+void shuffle(std::vector<T>& values, RandomStream& random) {
+  for (size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.below(uint32_t(i))]);
+}
 
 // Tensors of random numbers on the CPU.
 Tensor random_uniform(Shape shape, double low, double high, RandomStream& sequence, DType dtype = DType::float32);

@@ -2,13 +2,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include "apps/answers/model.h"
+#include "apps/answers/train.h"
 #include "apps/common/bootstrap.h"
 #include "apps/common/format.h"
 #include "apps/common/program.h"
@@ -19,39 +18,38 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct CompareCommand : Command {
-  CompareCommand()
-      : Command("compare", "Let trained models answer with other attention",
-                "No weight is changed (the paper's table 4). A row has means over runs and seeds.\n"
-                "  exact match     in percent of the questions, with the lowest and the highest\n"
-                "  kept            its share of full attention's, in percent, with a 95% interval\n"
-                "  f1              of the positions of the answer\n"
-                "  entry           how often the right entry is chosen; of five, by chance 20%\n"
-                "  minus overlap   the same, minus that of word overlap weighted by rarity, with a 95% interval\n"
-                "  time            milliseconds of the model for a question\n"
-                "Intervals are bootstraps over source packages. Word overlap knows where entries begin.\n\n"
-                "Example:\n  answers compare --runs run-1,run-2") {}
-
-  void fields(SettingFields& f) override {
-    f("runs", runs, Text::any, "folders of runs, separated by commas");
-    f("attention", attention, Text::variants, "attention variants beside full, separated by commas");
-    f("data", data, Text::file, "the questions (default: the first run's)");
-    f("part", part, {{"test", "test"}, {"dev", "dev"}, {"train", "train"}}, "train, dev or test: the part of the data");
-    f("questions", most, {1, 1 << 20}, "at most so many questions of the part, evenly spaced");
-    f("batch", batch, {1, 4096}, "questions answered at once");
-    f("seeds", seeds, {1, 1000}, "number of random seeds of the attention");
-    compute.fields(f);
+struct Comparison {
+  // Declares the settings, and takes those that the user gave.
+  explicit Comparison(CommandLine& command_line) : line(command_line) {
+    line("runs", runs, Text::any, "folders of runs, separated by commas");
+    line("attention", attention, Text::variants, "attention variants beside full, separated by commas");
+    line("data", data, Text::file, "the questions (default: the first run's)");
+    line("part", part, {{"test", "test"}, {"dev", "dev"}, {"train", "train"}},
+         "train, dev or test: the part of the data");
+    line("questions", most, {1, 1 << 20}, "at most so many questions of the part, evenly spaced");
+    line("batch", batch, {1, 4096}, "questions answered at once");
+    line("seeds", seeds, {1, 1000}, "number of random seeds of the attention");
+    compute.fields(line);
+    line.footer(
+        "No weight is changed (the paper's table 4). A row has means over runs and seeds.\n"
+        "  exact match     in percent of the questions, with the lowest and the highest\n"
+        "  kept            its share of full attention's, in percent, with a 95% interval\n"
+        "  f1              of the positions of the answer\n"
+        "  entry           how often the right entry is chosen; of five, by chance 20%\n"
+        "  minus overlap   the same, minus that of word overlap weighted by rarity, with a 95% interval\n"
+        "  time            milliseconds of the model for a question\n"
+        "Intervals are bootstraps over source packages. Word overlap knows where entries begin.\n\n"
+        "Example:\n  answers compare --runs run-1,run-2");
+    line.parse();
   }
 
-  void run(Communicator&) override {
+  void run() {
     check<UsageError>(!runs.empty(), "expected --runs with folders of runs, separated by commas");
-    catch_interrupts(quiet);
+    catch_interrupts(line.quiet);
     std::vector<SavedRun> models;
     std::istringstream folders(runs);
     for (std::string folder; std::getline(folders, folder, ',');) {
-      models.emplace_back().folder = folder;
-      models.back().option = "--runs";
-      models.back().read(compute);
+      models.emplace_back("--runs", folder, compute);
       const Model &own = *models.back().model, &first = *models[0].model;
       check<UsageError>(own.max_tokens == first.max_tokens && own.tokenizer.size() == first.tokenizer.size(),
                         "--runs: ", folder, " and ", models[0].folder, " differ in --max-tokens or in the vocabulary");
@@ -82,9 +80,9 @@ struct CompareCommand : Command {
     for (const auto& [name, entry] : {std::pair("word overlap", &overlap), std::pair("weighted overlap", &idf_overlap)})
       add_row(name, {{std::vector<double>(questions.size(), NAN), std::vector<double>(questions.size(), NAN), *entry,
                       NAN, NAN}});
-    tell({{"part", part}, {"questions", questions.size()}, {"rows", rows}},
-         concat("Questions of ", part, ": ", questions.size(), "\n\n",
-                table_text({"attention", "exact match", "kept", "f1", "entry", "minus overlap", "time"}, table)));
+    line.tell({{"part", part}, {"questions", questions.size()}, {"rows", rows}},
+              concat("Questions of ", part, ": ", questions.size(), "\n\n",
+                     table_text({"attention", "exact match", "kept", "f1", "entry", "minus overlap", "time"}, table)));
   }
 
  private:
@@ -141,7 +139,7 @@ struct CompareCommand : Command {
                 {"minus_overlap", {more.value, more.low, more.high}},
                 {"seconds", finite_or_null(all.seconds)}});
     rows.push_back(row);
-    note(concat(name, ": exact match ", table.back()[1]), quiet);
+    note(concat(name, ": exact match ", table.back()[1]), line.quiet);
   }
 
   std::string runs, data, part = "test";
@@ -155,10 +153,11 @@ struct CompareCommand : Command {
   std::vector<double> full;                  // full attention's exact matches of each source
   Report::Rows table;
   Json rows = Json::array();
+  CommandLine& line;
 };
 
 }  // namespace
 
-std::unique_ptr<Command> make_compare() { return std::make_unique<CompareCommand>(); }
+void compare_command(CommandLine& line) { Comparison(line).run(); }
 
 }  // namespace cairn::answers

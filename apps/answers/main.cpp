@@ -4,15 +4,18 @@
 
 namespace cairn::answers {
 // Each is in its <command>_command.cpp.
-std::unique_ptr<Command> make_train();
-std::unique_ptr<Command> make_compare();
+void train_command(CommandLine& line);
+void compare_command(CommandLine& line);
 }  // namespace cairn::answers
 
 int main(int argc, char** argv) {
+  using namespace cairn::answers;
   return cairn::run_program("answers", "Answer questions with a pretrained BERT, whose attention can be replaced.",
                             "Examples:\n"
                             "  apps/answers/debian_questions.py --model model questions.jsonl\n"
                             "  answers train --data questions.jsonl --model model --out run\n"
                             "  answers compare --runs run\n",
-                            {cairn::answers::make_train, cairn::answers::make_compare}, argc, argv);
+                            {{"train", train_command, "Fine-tune a pretrained BERT on questions"},
+                             {"compare", compare_command, "Let trained models answer with other attention"}},
+                            argc, argv);
 }

@@ -43,6 +43,7 @@ void Settings::fields(SettingFields& f) {
 }
 
 Batch::Batch(const std::vector<const Question*>& questions, Device device) {
+  const trace::Span span("data", "program");
   const auto n = int64_t(questions.size());
   int64_t positions = 0;
   for (const Question* each : questions) positions = std::max(positions, int64_t(each->tokens.size()));
@@ -79,6 +80,7 @@ void Model::place(const DeviceAndDType& where) {
 }
 
 Variable Model::operator()(const Batch& batch, const Context& context) const {
+  const trace::Span span("forward", "program");
   const Variable logits = output((*bert)(batch.tokens, batch.lengths, context));
   return output_scale * permute(cast(logits, DType::float32), {0, 2, 1}) + Variable(batch.outside);
 }
@@ -139,16 +141,6 @@ nlohmann::ordered_json as_json(const Answers& answers) {
           {"exact_match", mean(answers.exact)},
           {"f1", mean(answers.f1)},
           {"right_entry", mean(answers.entry)}};
-}
-
-void SavedRun::read(const ComputeSettings& compute) {
-  threads = compute.threads;
-  SettingFields fields;
-  settings.fields(fields);
-  const FoundCheckpoint checkpoint = find(fields);
-  model = std::make_unique<Model>(settings, Generator(uint64_t(settings.compute.seed)));
-  restore(checkpoint, *model, nullptr);
-  model->place(compute.apply());
 }
 
 }  // namespace cairn::answers

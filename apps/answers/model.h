@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "apps/answers/questions.h"
-#include "apps/common/training_run.h"
+#include "apps/common/training_options.h"
 #include "nn/bert.h"
 
 namespace cairn::answers {
@@ -74,14 +74,5 @@ Answers answer(const Model& model, const std::vector<Question>& questions, int64
 double mean(const std::vector<double>& values);
 // The means: loss, exact_match, f1, right_entry.
 nlohmann::ordered_json as_json(const Answers& answers);
-
-// A saved run.
-struct SavedRun : RunToRead {
-  Settings settings;
-  std::unique_ptr<Model> model;
-
-  // Errors: as find(), Model() and ComputeSettings::apply(); DataError: the weights are another model's.
-  void read(const ComputeSettings& compute);
-};
 
 }  // namespace cairn::answers

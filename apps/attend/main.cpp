@@ -18,6 +18,7 @@ namespace cairn::attend {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
 
 // The results of a variant. Distances are to the variant of --compare.
 struct Result {
@@ -74,57 +75,58 @@ std::vector<int32_t> row_colors(const svg::Heatmap& map, int64_t head, const Att
   return colors;
 }
 
-struct Attend : Command {
-  Attend() : Command("", "", footer()) {}
+constexpr const char* files =
+    "The file --in has q [B, N, H, D], k [B, S, H, D] and v [B, S, H, M], all float32, float64 or bfloat16.\n"
+    "It may also have:\n"
+    "  query_lengths, key_lengths  int32 or int64 [B]: queries and keys beyond them are padding\n"
+    "  mask         bool or uint8 (0 is false), broadcastable to [B, H, N, S]: true where a query may attend;\n"
+    "               a mask that hides only the last keys is read as key_lengths\n"
+    "  grad_out     [B, N, H, M]: the gradient of the output (default: ones)\n"
+    "  planes       [bits, D + 1]: hyperplanes for hashing, with their offsets in the last column\n"
+    "  labels       int32 or int64 [B, H, N]: the cluster of each query, below C and N, -1 for none\n"
+    "  points       [H, I, D]: the points of inducing\n"
+    "Tensors that a variant does not use are ignored. Shapes that do not fit are a usage error.\n"
+    "The file --out has out [B, N, H, M]; with --grad also grad_q, grad_k, grad_v, grad_points. Clustered\n"
+    "variants add codes and labels [B, H, N], counts [B, H, C], topk [B, H, C, k] and mass [B, H, C]; lsh adds\n"
+    "buckets [B, H, rounds, N], and with keys=own key_buckets [B, H, rounds, S]. Tensors of float64 are "
+    "computed\n"
+    "in float64, on the CPU. Those of bfloat16 are computed in float32, or with --precision bf16 in bfloat16,\n"
+    "and give float32 results.\n"
+    "\n"
+    "Examples:\n"
+    "  attend --example 512 --compare full                          every variant: error against time\n"
+    "  attend --in qkv.safetensors --attention i-clustered-25:topk=16 --out result.safetensors --grad\n"
+    "  attend --in qkv.safetensors --attention full,clustered-25 --picture weights.svg\n"
+    "\n"
+    "Attention variants:\n";
 
-  static std::string footer() {
-    return "The file --in has q [B, N, H, D], k [B, S, H, D] and v [B, S, H, M], all float32, float64 or bfloat16.\n"
-           "It may also have:\n"
-           "  query_lengths, key_lengths  int32 or int64 [B]: queries and keys beyond them are padding\n"
-           "  mask         bool or uint8 (0 is false), broadcastable to [B, H, N, S]: true where a query may attend;\n"
-           "               a mask that hides only the last keys is read as key_lengths\n"
-           "  grad_out     [B, N, H, M]: the gradient of the output (default: ones)\n"
-           "  planes       [bits, D + 1]: hyperplanes for hashing, with their offsets in the last column\n"
-           "  labels       int32 or int64 [B, H, N]: the cluster of each query, below C and N, -1 for none\n"
-           "  points       [H, I, D]: the points of inducing\n"
-           "Tensors that a variant does not use are ignored. Shapes that do not fit are a usage error.\n"
-           "The file --out has out [B, N, H, M]; with --grad also grad_q, grad_k, grad_v, grad_points. Clustered\n"
-           "variants add codes and labels [B, H, N], counts [B, H, C], topk [B, H, C, k] and mass [B, H, C]; lsh adds\n"
-           "buckets [B, H, rounds, N], and with keys=own key_buckets [B, H, rounds, S]. Tensors of float64 are "
-           "computed\n"
-           "in float64, on the CPU. Those of bfloat16 are computed in float32, or with --precision bf16 in bfloat16,\n"
-           "and give float32 results.\n"
-           "\n"
-           "Examples:\n"
-           "  attend --example 512 --compare full                          every variant: error against time\n"
-           "  attend --in qkv.safetensors --attention i-clustered-25:topk=16 --out result.safetensors --grad\n"
-           "  attend --in qkv.safetensors --attention full,clustered-25 --picture weights.svg\n"
-           "\n"
-           "Attention variants:\n" +
-           describe_attention_variants();
+struct Attend {
+  // Declares the settings, and takes those that the user gave.
+  explicit Attend(CommandLine& command_line) : line(command_line) {
+    line("attention", attention, Text::variants,
+         "attention variants (listed below), separated by commas; with --out only one; default with --compare or "
+         "--picture: all");
+    line("in", in, Text::file, "safetensors file with q, k, v and other tensors (see below)", Keep::not_in_config);
+    line("example", example, {0, 1 << 20},
+         "instead of --in: example tensors with N queries and keys, 4 heads of size 32");
+    line("out", out, Text::file, "write the output and the variant's choices to this safetensors file (see below)",
+         Keep::not_in_config);
+    line("grad", options.gradients, "also compute gradients");
+    line("causal", causal, "causal mask: query i attends to keys up to i");
+    line("compare", compare, Text::variant,
+         "report distances to this variant, such as full: mean L1 distance of attention rows, relative error of the "
+         "output");
+    line("picture", picture, Text::file,
+         "draw the attention weights of each head of the first batch element in this SVG file; --compare is then full "
+         "by "
+         "default",
+         Keep::not_in_config);
+    compute.fields(line);
+    line.footer(concat(files, describe_attention_variants()));
+    line.parse();
   }
 
-  void fields(SettingFields& f) override {
-    f("attention", attention, Text::variants,
-      "attention variants (listed below), separated by commas; with --out only one; default with --compare or "
-      "--picture: all");
-    f("in", in, Text::file, "safetensors file with q, k, v and other tensors (see below)", Keep::not_in_config);
-    f("example", example, {0, 1 << 20}, "instead of --in: example tensors with N queries and keys, 4 heads of size 32");
-    f("out", out, Text::file, "write the output and the variant's choices to this safetensors file (see below)",
-      Keep::not_in_config);
-    f("grad", options.gradients, "also compute gradients");
-    f("causal", causal, "causal mask: query i attends to keys up to i");
-    f("compare", compare, Text::variant,
-      "report distances to this variant, such as full: mean L1 distance of attention rows, relative error of the "
-      "output");
-    f("picture", picture, Text::file,
-      "draw the attention weights of each head of the first batch element in this SVG file; --compare is then full by "
-      "default",
-      Keep::not_in_config);
-    compute.fields(f);
-  }
-
-  void run(Communicator&) override {
+  void run() {
     check<UsageError>(in.empty() != (example == 0),
                       "expected --in with a file of tensors, or --example with a number; see attend --help");
     if (compare.empty() && !picture.empty()) compare = "full";
@@ -143,12 +145,12 @@ struct Attend : Command {
     inputs = read_inputs(in.empty() ? example_file(example, options.seed) : read_safetensors(in));
     inputs.mask.causal = causal;
     if (!compute.device && inputs.q.dtype() == DType::float64) options.compute = {Device::cpu, DType::float32};
-    for (const std::string& text : inputs.notes) note(concat(inputs.file.where, ": ", text), quiet);
-    // Also with --quiet, for a misspelled name changes the result.
+    for (const std::string& text : inputs.notes) note(concat(inputs.file.where, ": ", text), line.quiet);
+    // Also with --line.quiet, for a misspelled name changes the result.
     for (const std::string& name : inputs.unknown) note(concat(inputs.file.where, ": unknown tensor ", name), false);
     for (const std::string& spec : specs)
-      note(full_attention_note(*make_attention(spec), inputs.queries(), inputs.keys()), quiet);
-    catch_interrupts(quiet);
+      note(full_attention_note(*make_attention(spec), inputs.queries(), inputs.keys()), line.quiet);
+    catch_interrupts(line.quiet);
     for (const std::string& spec : specs) run_variant(spec, specs.size() > 1);
     const bool any = std::ranges::any_of(results, [](const Result& result) { return result.runner != nullptr; });
     check<UsageError>(any, "no variant works on these tensors: ", results.front().problem);
@@ -160,7 +162,7 @@ struct Attend : Command {
 
   // Errors: UsageError, DataError: it does not work on these tensors; one of `several` is skipped then. Interrupted.
   void run_variant(const std::string& spec, bool several) {
-    note("running " + spec, quiet || !several);
+    note("running " + spec, line.quiet || !several);
     Result& result = results.emplace_back();
     result.spec = spec;
     try {
@@ -181,7 +183,7 @@ struct Attend : Command {
     const std::vector<int64_t> sample = sample_of(inputs.queries(), options.seed);
     const auto rows = int64_t(sample.size());
     if (rows < inputs.queries())
-      note(concat("attention rows: a sample of ", rows, " of the ", inputs.queries(), " queries"), quiet);
+      note(concat("attention rows: a sample of ", rows, " of the ", inputs.queries(), " queries"), line.quiet);
     constexpr int64_t side = 64;  // cells; at most about 5 MB of SVG for 15 variants and 8 heads
     for (Result& result : results) {
       if (!result.runner) continue;
@@ -260,7 +262,7 @@ struct Attend : Command {
       one["error"] = finite_or_null(result.error);
       text += cell(result.l1, 12, 4) + cell(result.error, 17, 4);
     }
-    tell(found, text + "\n");
+    line.tell(found, text + "\n");
   }
 
   ComputeSettings compute;
@@ -270,6 +272,7 @@ struct Attend : Command {
   int64_t example = 0;
   Inputs inputs;
   std::vector<Result> results;
+  CommandLine& line;
 };
 
 }  // namespace
@@ -279,5 +282,5 @@ int main(int argc, char** argv) {
   return cairn::run_program(
       "attend",
       "Run any attention variant on your tensors, and compare variants: results, gradients, errors, time, pictures.",
-      "", {[]() -> std::unique_ptr<cairn::Command> { return std::make_unique<cairn::attend::Attend>(); }}, argc, argv);
+      "", {{"", [](cairn::CommandLine& line) { cairn::attend::Attend(line).run(); }, ""}}, argc, argv);
 }

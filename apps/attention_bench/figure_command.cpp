@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -33,45 +32,43 @@ double value_of(const Json& point, bool time) {
   return time ? point.at("seconds_per_element").get<double>() * 1e6 : point.at("bytes_per_element").get<double>() / 1e3;
 }
 
-struct FigureCommand : Command {
-  FigureCommand()
-      : Command(
-            "figure", "Draw the paper's figure 4: time and memory by length",
-            "Writes figure.json, figure.svg and report.html. The defaults are the paper's (appendix C.1):\n"
-            "one transformer layer, forward and backward. At each length, the variants are measured in turn, so that\n"
-            "a slow moment of the machine affects all alike.\n"
-            "Run the same command again to continue a stopped figure at the first missing length.\n\n"
-            "Examples:\n  attention-bench figure --out figure4 --lengths 512,1024,2048,4096\n"
-            "  attention-bench figure --out again --from figure4/figure.json") {
+struct Figure {
+  // Declares the settings, and takes those that the user gave.
+  explicit Figure(CommandLine& command_line) : line(command_line) {
     settings.repetitions.seconds = 4;
-  }
-
-  void fields(SettingFields& f) override {
-    f("out", out, Text::folder, "folder to write to", Keep::not_in_config);
-    f("from", from, Text::file,
-      "draw what a figure.json holds, perhaps from another machine, without measuring; settings come from it",
-      Keep::not_in_config);
-    f("attention", attention, Text::variants, "attention variants, comma-separated");
-    f("lengths", lengths, Text::any, "tokens per sequence, comma-separated, ascending");
-    f("longest", longest, {0.001, 1e6},
-      "skip a variant at lengths where a repetition would take more seconds than this");
-    settings.fields(f);
+    line("out", out, Text::folder, "folder to write to", Keep::not_in_config);
+    line("from", from, Text::file,
+         "draw what a figure.json holds, perhaps from another machine, without measuring; settings come from it",
+         Keep::not_in_config);
+    line("attention", attention, Text::variants, "attention variants, comma-separated");
+    line("lengths", lengths, Text::any, "tokens per sequence, comma-separated, ascending");
+    line("longest", longest, {0.001, 1e6},
+         "skip a variant at lengths where a repetition would take more seconds than this");
+    settings.fields(line);
+    line.footer(
+        "Writes figure.json, figure.svg and report.html. The defaults are the paper's (appendix C.1):\n"
+        "one transformer layer, forward and backward. At each length, the variants are measured in turn, so that\n"
+        "a slow moment of the machine affects all alike.\n"
+        "Run the same command again to continue a stopped figure at the first missing length.\n\n"
+        "Examples:\n  attention-bench figure --out figure4 --lengths 512,1024,2048,4096\n"
+        "  attention-bench figure --out again --from figure4/figure.json");
+    line.parse();
   }
 
   // ---- measuring
 
-  void run(Communicator&) override try {
+  void run() try {
     check<UsageError>(!out.empty(), "expected --out with a folder; see attention-bench figure --help");
     if (!from.empty()) return draw_again();
-    if (RunFolder::is_in(out)) continue_run(out);
+    if (RunFolder::is_in(out)) line.continue_run(out);
     settings.finish();
     used_threads = threads();
     specs = split_specs(attention);
     check<UsageError>(!specs.empty(), "--attention: expected a variant");
     std::vector<int64_t> all;
     name_in_errors("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
-    RunFolder folder(out, config());
-    catch_interrupts(quiet);
+    RunFolder folder(out, line.config());
+    catch_interrupts(line.quiet);
     std::map<int64_t, Json> kept = kept_points(folder);
     for (const int64_t length : all) {
       const std::vector<std::string> here = not_too_slow(length);
@@ -81,16 +78,16 @@ struct FigureCommand : Command {
         folder.append(
             {{"length", length}, {"of", provenance(settings.shared.compute.device)}, {"points", kept[length]}});
       }
-      std::string line = concat("length ", length, ", us/token:");
+      std::string times = concat("length ", length, ", us/token:");
       for (const Json& point : kept[length]) {
-        line += concat(" ", point.at("attention").get<std::string>(), " ", svg::number(value_of(point, true)));
+        times += concat(" ", point.at("attention").get<std::string>(), " ", svg::number(value_of(point, true)));
         points.push_back(point);
       }
-      note(line, quiet);
+      note(times, line.quiet);
     }
     if (!points.empty()) write(folder);
     if (interrupted()) {
-      note(concat("interrupted; finished lengths are saved in ", out, ", and the same command continues"), quiet);
+      note(concat("interrupted; finished lengths are saved in ", out, ", and the same command continues"), line.quiet);
       throw Interrupted();
     }
     tell_result();
@@ -101,12 +98,12 @@ struct FigureCommand : Command {
   void tell_result() const {
     std::string text;
     for (const auto& row : crossovers()) text += concat(row[0], ": ", row[1], '\n');
-    tell(figure(), text + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
+    line.tell(figure(), text + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
   }
 
   void draw_again() {
     read_figure();
-    RunFolder folder(out, config());
+    RunFolder folder(out, line.config());
     write(folder);
     tell_result();
   }
@@ -128,7 +125,7 @@ struct FigureCommand : Command {
     check<DataError>(!points.empty(), "--from ", from, ": there are no points");
     all.erase("points");
     all.erase("crossovers");
-    take(all, from);
+    line.take(all, from);
     settings.shared.compute.device = settings.compute.device.value_or(Device::cpu);
     used_threads = settings.compute.threads;
     specs = split_specs(attention);
@@ -146,14 +143,15 @@ struct FigureCommand : Command {
       if (before.empty() || ratio * ratio * before.back().at("median_seconds").get<double>() <= longest)
         found.push_back(spec);
       else
-        note(concat(spec, " is skipped at length ", length, ": it would take over --longest ", longest, " s"), quiet);
+        note(concat(spec, " is skipped at length ", length, ": it would take over --longest ", longest, " s"),
+             line.quiet);
     }
     return found;
   }
 
   Json measured(const std::vector<std::string>& here, int64_t length) const {
     std::vector<Problem> problems;
-    for (const std::string& spec : here) problems.push_back(settings.problem(spec, length, quiet));
+    for (const std::string& spec : here) problems.push_back(settings.problem(spec, length, line.quiet));
     return measure(problems, settings.repetitions);
   }
 
@@ -161,12 +159,12 @@ struct FigureCommand : Command {
   std::map<int64_t, Json> kept_points(const RunFolder& folder) const {
     std::map<int64_t, Json> kept;
     bool others = false;
-    for (const Json& line : folder.lines())
-      if (line.value("of", Json()) == provenance(settings.shared.compute.device))
-        kept[line.at("length").get<int64_t>()] = line.at("points");
+    for (const Json& measured : folder.lines())
+      if (measured.value("of", Json()) == provenance(settings.shared.compute.device))
+        kept[measured.at("length").get<int64_t>()] = measured.at("points");
       else
         others = true;
-    if (others) note(concat(out, ": lengths that another build or processor measured are measured again"), quiet);
+    if (others) note(concat(out, ": lengths that another build or processor measured are measured again"), line.quiet);
     return kept;
   }
 
@@ -225,7 +223,7 @@ struct FigureCommand : Command {
   }
 
   Json figure() const {
-    Json all = config();
+    Json all = line.config();
     all["device"] = name(settings.shared.compute.device);
     all["tokens"] = settings.tokens;
     all["threads"] = used_threads;
@@ -288,10 +286,11 @@ struct FigureCommand : Command {
   int64_t used_threads = 0;
   std::vector<std::string> specs;
   std::vector<Json> points;  // results of measure(), sorted by length, then in the order of the variants
+  CommandLine& line;
 };
 
 }  // namespace
 
-std::unique_ptr<Command> make_figure() { return std::make_unique<FigureCommand>(); }
+void figure_command(CommandLine& line) { Figure(line).run(); }
 
 }  // namespace cairn::attention_bench

@@ -3,16 +3,19 @@
 
 namespace cairn::attention_bench {
 // Each is in its <command>_command.cpp.
-std::unique_ptr<Command> make_run();
-std::unique_ptr<Command> make_figure();
+void run_command(CommandLine& line);
+void figure_command(CommandLine& line);
 }  // namespace cairn::attention_bench
 
 int main(int argc, char** argv) {
+  using namespace cairn::attention_bench;
   return cairn::run_program(
       "attention-bench", "Measure the time and memory of attention variants at any length.",
       "Examples:\n"
       "  attention-bench run --attention i-clustered-100 --length 4096\n"
       "  attention-bench run --attention full,i-clustered-100 --length 4096 --what attention --stages\n"
       "  attention-bench figure --out figure4\n",
-      {cairn::attention_bench::make_run, cairn::attention_bench::make_figure}, argc, argv);
+      {{"run", run_command, "Measure attention variants at one length"},
+       {"figure", figure_command, "Draw the paper's figure 4: time and memory by length"}},
+      argc, argv);
 }

@@ -41,6 +41,8 @@ constexpr const char* exit_codes =
 volatile std::sig_atomic_t stop_requested = 0;
 const char* volatile stop_message = "";
 std::string program_name;
+Communicator* started = nullptr;  // by the launcher, while run_program() runs
+struct HelpShown {};              // thrown: the program ends with 0
 
 // Bytes that are not UTF-8 become U+FFFD.
 std::string as_utf8(const std::string& text) { return Json::parse(printed(text)); }
@@ -71,39 +73,31 @@ std::vector<std::string> command_names(const CLI::App& app) {
   throw UsageError(concat("unexpected argument '", name, "'", did_you_mean(name, known), "; see ", title, " --help"));
 }
 
-// Of a program with commands, the first argument names the command, and the command parses the others alone. If the
-// program parsed them all, CLI11 would look for commands among the words of a query, and end a command at "++" or "--".
-int parse_and_run(CLI::App& app, int argc, char** argv) {
-  const auto named = app.get_subcommands([&](const CLI::App* each) { return argc > 1 && each->check_name(argv[1]); });
-  const bool no_command = named.empty() && !command_names(app).empty();
-  CLI::App& command = named.empty() ? app : *named.front();
-  const std::string before = named.empty() ? "" : app.get_name(),
-                    title = concat(before, named.empty() ? "" : " ", command.get_name());
+// Gives the words to the program or to one of its commands, which parses them alone. If the program parsed them all,
+// CLI11 would look for commands among the words of a query, and end a command at "++" or "--".
+void parse_words(CLI::App& app, int argc, char** argv) {
+  const std::string before = app.get_parent() ? app.get_parent()->get_name() : "",
+                    title = concat(before, before.empty() ? "" : " ", app.get_name());
   try {
     for (int i = 1; i < argc && argv[i] != std::string_view("--"); ++i) {  // CLI11 takes the next word for the value
       const std::string_view word = argv[i];
       check<UsageError>(!word.starts_with("--") || word.find('=') + 1 != word.size(), word.substr(0, word.find('=')),
                         ": expected a value after it");
     }
-    const int skipped = named.empty() ? 0 : 1;
-    command.parse(no_command ? std::min(argc, 2) : argc - skipped, argv + skipped);
-    check<UsageError>(!no_command, "expected a command: ", joined(command_names(app)), "; see ", title, " --help");
-    return 0;
+    app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    print(command.help(before));
-    return 0;
+    print(app.help(before));
+    throw HelpShown();
   } catch (const CLI::CallForVersion&) {
     print(app.version() + "\n");
-    return 0;
+    throw HelpShown();
   } catch (const CLI::ExtrasError&) {
-    unexpected(command, title);
+    unexpected(app, title);
   } catch (const CLI::ArgumentMismatch& error) {  // begins with the option's name
     const std::string message = error.what();
     throw UsageError(message.substr(0, message.find(':')) + ": expected a value after it");
   } catch (const CLI::ParseError& error) {
     throw UsageError(error.what());
-  } catch (const Interrupted&) {
-    return exit_interrupted;
   }
 }
 
@@ -156,57 +150,52 @@ int exit_code_of(const std::exception& error) {
 
 }  // namespace
 
-Command::Command(const char* name, const char* summary, std::string footer)
-    : name_(name), summary_(summary), footer_(std::move(footer)), given_(new Json(Json::object())) {}
-Command::~Command() = default;
+CommandLine::CommandLine(CLI::App& command, int argc, char** argv)
+    : SettingFields(&command), app_(command), argc_(argc), argv_(argv), given_(new Json(Json::object())) {}
+CommandLine::~CommandLine() = default;
 
-void Command::define(CLI::App& app, Communicator& ranks) {
-  CLI::App& command = *name_ ? *app.add_subcommand(name_, summary_) : app;
-  command.footer(footer_);
-  fields_ = std::make_unique<SettingFields>(&command);
-  fields(*fields_);
-  command.add_option("--config", config_file_, "read settings from a JSON file, such as a run's config.json")
+void CommandLine::footer(const std::string& text) { app_.footer(app_.get_parent() ? text : text + exit_codes); }
+
+void CommandLine::parse() {
+  std::string config_file;
+  app_.add_option("--config", config_file, "read settings from a JSON file, such as a run's config.json")
       ->type_name("FILE");
   const CLI::Option* sets =
-      command.add_option("--set", CLI::callback_t(), "set one key of the configuration; may be repeated")
+      app_.add_option("--set", CLI::callback_t(), "set one key of the configuration; may be repeated")
           ->type_name("KEY=VALUE")
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  (*fields_)("json", json, "print results as JSON, one object on a line", Keep::not_in_config);
-  (*fields_)("quiet", quiet, "print only the result, errors and warnings", Keep::not_in_config);
-  command.callback([this, &command, sets, &ranks] {
-    check<UsageError>(many_processes || ranks.size() == 1, command.get_name(), ": runs as one process, and ",
-                      ranks.size(), " were started; start it without mpirun");
-    if (command.count("--config") > 0) try {
-        given_->update(fields_->checked(read_json(config_file_), config_file_));
-      } catch (const DataError& error) {
-        throw UsageError(concat("--config: ", error.what()));
-      }
-    for (const std::string& set : sets->results()) given_->update(fields_->set(set));
-    given_->update(fields_->options());
-    fields_->assign(*given_);
-    run(ranks);
-  });
+  (*this)("json", json, "print results as JSON, one object on a line", Keep::not_in_config);
+  (*this)("quiet", quiet, "print only the result, errors and warnings", Keep::not_in_config);
+  parse_words(app_, argc_, argv_);
+  check<UsageError>(many_processes || processes().size() == 1, app_.get_name(), ": runs as one process, and ",
+                    processes().size(), " were started; start it without mpirun");
+  if (app_.count("--config") > 0) try {
+      given_->update(checked(read_json(config_file), config_file));
+    } catch (const DataError& error) {
+      throw UsageError(concat("--config: ", error.what()));
+    }
+  for (const std::string& each : sets->results()) given_->update(set(each));
+  given_->update(options());
+  assign(*given_);
 }
 
-void Command::continue_run(const std::filesystem::path& folder) {
-  const Json all = read_run(*fields_, "--out", folder);
-  fields_->check_kept(*given_, all, folder);
+void CommandLine::continue_run(const std::filesystem::path& folder) {
+  const Json all = read_run(*this, "--out", folder);
+  check_kept(*given_, all, folder);
   take(all, folder.string());
 }
 
-void Command::take(const Json& configuration, const std::string& where) {
-  Json all = fields_->checked(configuration, where);
+void CommandLine::take(const Json& configuration, const std::string& where) {
+  Json all = checked(configuration, where);
   all.update(*given_);
-  fields_->assign(all);
+  assign(all);
 }
 
-void Command::follow(const Json& configuration) { fields_->assign(configuration); }
+void CommandLine::tell(const Json& result, const std::string& text) const {
+  print(json ? printed(result) + "\n" : text);
+}
 
-Json Command::config() const { return fields_->config(); }
-
-void Command::tell(const Json& result, const std::string& text) const { print(json ? printed(result) + "\n" : text); }
-
-int run_program(const char* name, const char* summary, const char* footer, const std::vector<MakeCommand>& commands,
+int run_program(const char* name, const char* summary, const char* footer, const std::vector<Command>& commands,
                 int argc, char** argv) {
   // A closed standard output and a file-size limit are errors that can be reported.
   std::signal(SIGPIPE, SIG_IGN);
@@ -216,6 +205,7 @@ int run_program(const char* name, const char* summary, const char* footer, const
   std::unique_ptr<Communicator> ranks;
   try {
     ranks = connect();
+    started = ranks.get();
     set_threads(std::max(1, threads() / ranks->sharing_processors()));
     if (ranks->rank() > 0) {
       program_name += concat(", rank ", ranks->rank());
@@ -223,14 +213,25 @@ int run_program(const char* name, const char* summary, const char* footer, const
     }
     CLI::App app(summary, name);
     app.formatter(std::make_shared<WrappedHelp>());
-    app.footer(footer);
+    app.footer(concat(footer, exit_codes));
     app.set_version_flag("--version", concat(name, " (Cairn ", CAIRN_VERSION, ", commit ", CAIRN_COMMIT,
                                              "; backends: ", backends(), "; vectors: ", cpu_vectors(), ")"));
     app.option_defaults()->take_last();  // of an option given twice, the last value counts
-    std::vector<std::unique_ptr<Command>> made;
-    for (const MakeCommand make : commands) made.emplace_back(make())->define(app, *ranks);
-    app.footer(app.get_footer() + exit_codes);
-    return parse_and_run(app, argc, argv);
+    for (const Command& each : commands)
+      if (*each.name) app.add_subcommand(each.name, each.summary);
+    for (const Command& each : commands) {
+      const bool is_whole = !*each.name, is_named = argc > 1 && argv[1] == std::string_view(each.name);
+      if (!is_whole && !is_named) continue;
+      CommandLine line(is_whole ? app : *app.get_subcommand(each.name), argc - is_named, argv + is_named);
+      each.run(line);
+      return 0;
+    }
+    parse_words(app, std::min(argc, 2), argv);
+    throw UsageError(concat("expected a command: ", joined(command_names(app)), "; see ", name, " --help"));
+  } catch (const HelpShown&) {
+    return 0;
+  } catch (const Interrupted&) {
+    return exit_interrupted;
   } catch (const std::exception& error) {
     // Rank 0 reports an error that all ranks found. Then mpirun sends the others SIGTERM, one second later.
     if (launched_rank() > 0) {
@@ -244,6 +245,11 @@ int run_program(const char* name, const char* summary, const char* footer, const
     if (ranks && ranks->size() > 1) ranks->abort(exit_code);  // others wait for this process
     return exit_code;
   }
+}
+
+Communicator& processes() {
+  static Communicator alone;
+  return started ? *started : alone;
 }
 
 const std::string& program() { return program_name; }

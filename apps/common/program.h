@@ -13,55 +13,61 @@ namespace cairn {
 
 class Communicator;
 
-// A command. Each setting is a member that holds its default and that fields() declares. From the weakest source of a
-// value to the strongest: the default, --quick, the run that is continued, --config FILE, --set key=value, the option.
-class Command {
+// What the user gave a command. The command declares its settings, and then calls parse():
+//
+//   void evaluate_command(CommandLine& line) {
+//     int64_t sequences = 1024;
+//     line("sequences", sequences, {1, 1 << 20}, "number of fresh sequences");
+//     line.parse();
+//     ...
+//
+// From the weakest source of a value to the strongest: the default, --quick, the run that is continued, --config FILE,
+// --set key=value, the option.
+class CommandLine : public SettingFields {
  public:
-  using Json = nlohmann::ordered_json;
+  // Of a command, or of a program without commands. The words begin with the command's or the program's name.
+  CommandLine(CLI::App& command, int argc, char** argv);
+  ~CommandLine();
 
-  // An empty name: the program has no commands, and this is its only action. The footer ends the help text.
-  Command(const char* name, const char* summary, std::string footer);
-  virtual ~Command();
-  Command(const Command&) = delete;
-  Command& operator=(const Command&) = delete;
+  // The end of the help text.
+  void footer(const std::string& text);
+  // Adds --json, --quiet, --config and --set, and gives all settings their values. With --help it prints the help, and
+  // the program ends. Errors (UsageError): a word or a value is not valid; mpirun started several processes.
+  void parse();
 
-  virtual void fields(SettingFields& f) = 0;  // its own; all have --json --quiet --config --set
-  virtual void run(Communicator& ranks) = 0;  // when all settings have their values
-
-  // Adds the command to a program, which runs on these processes.
-  void define(CLI::App& app, Communicator& ranks);
-
- protected:
   // Takes the settings of the run in the folder --out. Errors: as read_run(); UsageError: the user gave another value
   // to settings that a run keeps; the message names them.
   void continue_run(const std::filesystem::path& folder);
-  // Takes the settings of a configuration, but for those that the user gave. Error (UsageError): as
-  // SettingFields::checked().
+  // Takes the settings of a configuration, but for those that the user gave. Error (UsageError): as checked().
   void take(const Json& configuration, const std::string& where);
-  // Takes all settings from a configuration: with several processes, that of rank 0.
-  void follow(const Json& configuration);
-  // The settings for a run's config.json, which is a valid --config.
-  Json config() const;
   // Prints the result: the text, or with --json the object on the last line.
   void tell(const Json& result, const std::string& text) const;
 
   bool json = false, quiet = false;
-  bool many_processes = false;  // may it be started by mpirun?
+  bool many_processes = false;  // may mpirun start several?
 
  private:
-  const char* name_;
-  const char* summary_;
-  std::string footer_, config_file_;
-  std::unique_ptr<SettingFields> fields_;
+  CLI::App& app_;
+  int argc_;
+  char** argv_;
   std::unique_ptr<Json> given_;
 };
-using MakeCommand = std::unique_ptr<Command> (*)();
+
+// A command: its name (empty: the program has no commands, and this is all it does), what it does, and a line about it.
+struct Command {
+  const char* name;
+  void (*run)(CommandLine& line);
+  const char* summary;
+};
 
 // The main function of a program with these commands: runs one, and returns the exit code. With several processes of
 // mpirun or Slurm, only rank 0 has a standard output. Rank 0 alone reports an error that all ranks find. A process that
 // fails ends all.
-int run_program(const char* name, const char* summary, const char* footer, const std::vector<MakeCommand>& commands,
+int run_program(const char* name, const char* summary, const char* footer, const std::vector<Command>& commands,
                 int argc, char** argv);
+
+// The processes that mpirun or Slurm started, or this one alone.
+Communicator& processes();
 
 // The program's name, which begins its error messages.
 const std::string& program();

@@ -1,17 +1,7 @@
 #include "apps/common/training.h"
 
-#include <cmath>
-#include <memory>
-#include <optional>
-#include <string>
-
 #include "apps/common/format.h"
-#include "apps/common/program.h"
-#include "apps/common/progress.h"
-#include "autograd/check_finite.h"
 #include "autograd/tape.h"
-#include "core/trace.h"
-#include "nn/parallel/data_parallel.h"
 
 namespace cairn {
 namespace {
@@ -28,104 +18,147 @@ std::string numbers(double loss, const Json& metrics) {
   return text;
 }
 
-// Gives all ranks the state that rank 0 has read.
-void broadcast(TrainState& state, Optimizer& optimizer, Communicator& ranks) {
-  if (ranks.size() == 1) return;
-  const std::string progress = of_rank_0(ranks, progress_of(state).dump());
-  if (ranks.rank() > 0) state = state_from(Json::parse(progress));
-  broadcast_weights(optimizer, ranks);
-}
-
-// One step on this process's share of the examples; returns the mean loss over all shares. With --average-every, ranks
-// share no gradients.
-double take_step(Task& task, Optimizer& optimizer, int64_t average_every, TrainState& state, Communicator& ranks) {
-  const trace::Span span("step", "program");
-  const Share mine = share_of(task.load(state.step), ranks);
-  optimizer.clear_gradients();
-  Variable loss;  // without examples there is none
-  if (mine.size() > 0) {
-    loss = task.loss(mine.begin, mine.end);
-    backward(loss, average_every > 0 ? 1 : mine.weight);
-  }
-  if (average_every == 0) sum_gradients(optimizer.parameters(), ranks);
-  optimizer.step();
-  ++state.step;
-  if (is_due(average_every, state.step)) average_weights(optimizer, ranks);
-  return sum(ranks, mine.size() > 0 ? mine.weight * loss.value().item() : 0);
-}
-
-// Evaluates on rank 0, and updates the state on all ranks. Returns whether this is the best score so far.
-bool evaluate(Task& task, const TrainingOptions& options, TrainState& state, Schedule& schedule, Progress& progress,
-              Communicator& ranks) {
-  Evaluation found;
-  if (ranks.rank() == 0) found = task.evaluate(state.step);
-  if (!found.note.empty()) progress.note(found.note);
-  state.metrics = found.metrics;
-  const double score = of_rank_0(ranks, found.score);
-  schedule.observe(score);
-  state.schedule = schedule.state();
-  const bool is_best = score < state.best;
-  state.best = is_best ? score : state.best;
-  state.since_best = is_best ? 0 : state.since_best + 1;
-  state.ended = of_rank_0(ranks, found.solved) || (options.patience > 0 && state.since_best >= options.patience);
-  return is_best;
-}
-
-// The line of metrics.jsonl for a step. Error (DivergedError): its loss or its gradient is not finite.
-Json record_of(const TrainState& state, double loss, const OptimizerState& after) {
-  Optimizer::check_diverged(after);
-  check<DivergedError>(std::isfinite(loss), "training diverged: the loss of step ", state.step, " is ", loss,
-                       "; try a smaller --lr");
-  return {{"step", state.step}, {"loss", loss}, {"gradient_norm", finite_or_null(after.gradient_norm)}};
-}
-
 }  // namespace
 
-TrainState train(Task& task, const TrainingOptions& options, RunFolder& run, bool quiet, Communicator& ranks) {
-  const std::unique_ptr<Optimizer> made = options.make_optimizer(parameters(task.model()));
-  Optimizer& optimizer = *made;
-  const std::unique_ptr<Schedule> schedule = options.make_schedule();
-  TrainState state = begin_training(run, task.model(), optimizer, options.iterations);
-  if (state.step > 0) note(concat(run.folder(), ": continuing from step ", state.step), quiet);
-  broadcast(state, optimizer, ranks);
-  if (state.step == 0) state.schedule = schedule->state();
-  schedule->set_state(state.schedule);
-  optimizer.set_learning_rate(schedule->learning_rate(state.step));
-  // Between two averages, processes have different weights. Then nothing is evaluated or saved, and training goes on.
-  const int64_t average_every = ranks.size() > 1 ? options.average_every : 0;
-  const auto goes_on = [&] {
-    if (average_every > 0 && !is_due(average_every, state.step)) return true;
-    return state.step < options.iterations && !state.ended && !of_rank_0(ranks, interrupted());
-  };
-  std::optional<CheckFinite> finite;
-  if (options.check_finite) finite.emplace(named_parameters(task.model()));
-  Progress progress(options.iterations, quiet, state.step);
-  const Stopwatch clock(state.seconds);
-  try {
-    while (goes_on()) {
-      const double loss = take_step(task, optimizer, average_every, state, ranks);
-      Json line = record_of(state, loss, optimizer.state());
-      if (is_due(options.evaluate_every, state.step)) {
-        const bool is_best = evaluate(task, options, state, *schedule, progress, ranks);
-        if (is_best && options.keep_best) save_best(run, task.model(), optimizer, state);
-        line["evaluation"] = state.metrics;
-        if (!state.schedule.empty()) line["learning_rate"] = schedule->learning_rate(state.step);
-      }
-      optimizer.set_learning_rate(schedule->learning_rate(state.step));
-      line["seconds"] = state.seconds = clock.seconds();
-      run.append(line);
-      progress.update(state.step, numbers(loss, state.metrics));
-      if (is_due(options.checkpoint_every, state.step)) save_training(run, task.model(), optimizer, state);
-    }
-    progress.finish();
-    state.seconds = clock.seconds();
-    save_training(run, task.model(), optimizer, state);
-  } catch (const DivergedError& error) {
-    const char* const hint = finite ? "" : "; --check-finite names the operation";
-    const auto saved = concat("; the checkpoint of step ", state.saved, " is in ", run / "checkpoint");
-    throw DivergedError(concat(error.what(), hint, state.saved < 0 ? "; nothing was saved" : saved));
+Training::Training(const Run& run, const TrainingOptions& options, Module& model)
+    : options_(options),
+      model_(model),
+      ranks_(run.ranks),
+      trace_(run.trace),
+      folder_(run.folder, run.config),
+      optimizer_(options.make_optimizer(parameters(model))),
+      schedule_(options.make_schedule()),
+      state_(begin_training(folder_, model, *optimizer_, options.iterations)),
+      progress_(options.iterations, run.quiet, state_.step),
+      clock_(state_.seconds),
+      average_every_(run.ranks.size() > 1 ? options.average_every : 0) {
+  if (run.folder.empty()) note("without --out the trained model is not saved", run.quiet);
+  if (ranks_.rank() == 0) catch_interrupts(run.quiet);
+  if (state_.step > 0) note(concat(folder_.folder(), ": continuing from step ", state_.step), run.quiet);
+  if (ranks_.size() > 1) {
+    const std::string progress = of_rank_0(ranks_, progress_of(state_).dump());
+    if (ranks_.rank() > 0) state_ = state_from(Json::parse(progress));
+    broadcast_weights(*optimizer_, ranks_);
   }
-  return state;
+  if (state_.step == 0) state_.schedule = schedule_->state();
+  schedule_->set_state(state_.schedule);
+  if (options.check_finite) finite_.emplace(named_parameters(model));
+  reset_peak_memory(parameters(model).front().value().device());
+}
+
+bool Training::goes_on() {
+  // Between two averages, processes have different weights. Then nothing is evaluated or saved, and training goes on.
+  if (average_every_ > 0 && !is_due(average_every_, state_.step)) return true;
+  return state_.step < options_.iterations && !state_.ended && !of_rank_0(ranks_, interrupted());
+}
+
+bool Training::next() {
+  check(!span_, "training: next() was called in a step without learn(); call learn() once in each step");
+  if (!line_.is_null()) end_step();
+  if (goes_on()) {
+    span_.emplace("step", "program");
+    weight_ = 1 / double(ranks_.size());
+    optimizer_->set_learning_rate(schedule_->learning_rate(state_.step));
+    optimizer_->clear_gradients();
+    return true;
+  }
+  finite_.reset();
+  progress_.finish();
+  state_.seconds = clock_.seconds();
+  save_training(folder_, model_, *optimizer_, state_);
+  return false;
+}
+
+Share Training::share(int64_t examples) {
+  const Share mine = share_of(examples, ranks_);
+  weight_ = mine.weight;
+  return mine;
+}
+
+void Training::learn(const Variable& loss) {
+  check(span_.has_value(), "training: learn() was called outside a step; call next() before it, and learn() once");
+  if (loss.defined()) backward(loss, average_every_ > 0 ? 1 : weight_);
+  if (average_every_ == 0) sum_gradients(optimizer_->parameters(), ranks_);
+  optimizer_->step();
+  ++state_.step;
+  if (is_due(average_every_, state_.step)) average_weights(*optimizer_, ranks_);
+  const double mean = sum(ranks_, loss.defined() ? weight_ * loss.value().item() : 0);
+  const OptimizerState after = optimizer_->state();
+  Optimizer::check_diverged(after);
+  check<DivergedError>(std::isfinite(mean), "training diverged: the loss of step ", state_.step, " is ", mean,
+                       "; try a smaller --lr");
+  line_ = {{"step", state_.step}, {"loss", mean}, {"gradient_norm", finite_or_null(after.gradient_norm)}};
+  span_.reset();
+}
+
+void Training::evaluate(const std::function<Evaluation()>& f) {
+  check(!line_.is_null(), "training: evaluate() was called before learn(); call it at the end of a step");
+  if (!is_due(options_.evaluate_every, state_.step)) return;
+  Evaluation found;
+  if (ranks_.rank() == 0) found = f();
+  if (!found.note.empty()) progress_.note(found.note);
+  line_["evaluation"] = state_.metrics = found.metrics;
+  const double score = of_rank_0(ranks_, found.score);
+  schedule_->observe(score);
+  state_.schedule = schedule_->state();
+  const bool is_best = score < state_.best;
+  state_.best = is_best ? score : state_.best;
+  state_.since_best = is_best ? 0 : state_.since_best + 1;
+  state_.ended = of_rank_0(ranks_, found.solved) || (options_.patience > 0 && state_.since_best >= options_.patience);
+  if (is_best && options_.keep_best) save_best(folder_, model_, *optimizer_, state_);
+  if (!state_.schedule.empty()) line_["learning_rate"] = schedule_->learning_rate(state_.step);
+}
+
+void Training::end_step() {
+  line_["seconds"] = state_.seconds = clock_.seconds();
+  folder_.append(line_);
+  progress_.update(state_.step, numbers(line_.at("loss"), state_.metrics));
+  line_ = nullptr;
+  if (is_due(options_.checkpoint_every, state_.step)) save_training(folder_, model_, *optimizer_, state_);
+}
+
+Json Training::result(const std::function<Json()>& f) {
+  check(!span_ && line_.is_null(), "training: result() was called in the loop; call next() until it returns false");
+  // A run that was killed may have a best model that is newer than its training state. Then the model stays.
+  Json best_step;
+  const auto best = options_.keep_best && keeps() ? newest_checkpoint(folder_ / "best") : std::nullopt;
+  if (best && state_of(*best).step <= state_.step) {
+    restore(*best, model_, nullptr);
+    best_step = state_of(*best).step;
+  }
+  if (!state_.ended && state_.step < options_.iterations) return {};  // interrupted
+  // Rank 0 alone has the result of a finished run. An old one may be of fewer steps.
+  Json before = folder_.result();
+  if (!before.is_null() && before.at("iterations") != state_.step) before = nullptr;
+  before = Json::parse(of_rank_0(ranks_, before.dump()));
+  is_new_ = before.is_null();
+  if (!is_new_) return before;
+  std::string evaluated;
+  if (ranks_.rank() == 0) try {
+      evaluated = f().dump();
+    } catch (const Interrupted&) {
+    }
+  evaluated = of_rank_0(ranks_, evaluated);
+  if (of_rank_0(ranks_, interrupted())) return {};
+  Json result = Json::parse(evaluated);
+  check<DivergedError>(!result.at("loss").is_null(),
+                       "training diverged: the loss of the trained model is not finite; try a smaller --lr");
+  if (options_.keep_best) result["best_step"] = best_step;
+  result.update({{"iterations", state_.step},
+                 {"stopped", state_.ended},
+                 {"seconds", clock_.seconds()},
+                 {"steps_per_second", state_.seconds > 0 ? double(state_.step) / state_.seconds : 0},
+                 {"parameters", parameter_count(model_)},
+                 {"peak_bytes", memory(parameters(model_).front().value().device()).peak}});
+  return result;
+}
+
+Json Training::finish(const Json& result) {
+  if (result.is_null()) throw Interrupted();
+  if (is_new_) folder_.write_result(result);
+  if (const int64_t dropped = trace_.finish(); dropped > 0)
+    note(concat("--trace: the last ", dropped, " spans are missing"), false);
+  return result;
 }
 
 }  // namespace cairn

@@ -1,52 +1,110 @@
 #pragma once
-// The training loop of all programs. A program gives it a task: a model, its data, its loss and its evaluation.
+// A training in its folder. The program writes the loop (apps/copy_task/train.cpp). This class has what is around a
+// step: resume, learning rate, several processes, metrics, evaluations, checkpoints, interruptions, and the end.
+//
+//   Training training(run, options, model);
+//   while (training.next()) {
+//     const Share mine = training.share(examples);
+//     training.learn(mine.size() > 0 ? loss_of(mine) : Variable());
+//     training.evaluate([&] { return evaluation(); });
+//   }
+//   const Json result = training.result([&] { return final_metrics(); });
+//   if (training.keeps()) write_report(training.folder(), training.state(), result);
+//   return training.finish(result);
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
+#include "apps/common/program.h"
+#include "apps/common/progress.h"
 #include "apps/common/run_folder.h"
 #include "apps/common/training_options.h"
 #include "apps/common/training_state.h"
-#include "autograd/variable.h"
-#include "core/random.h"
-#include "nn/module.h"
-#include "nn/parallel/communicator.h"
+#include "autograd/check_finite.h"
+#include "core/trace.h"
+#include "nn/io/trace_file.h"
+#include "nn/parallel/data_parallel.h"
 
 namespace cairn {
 
-// Puts examples in a random order.
-template <class T>
-void shuffle(std::vector<T>& values, RandomStream& random) {
-  for (size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.below(uint32_t(i))]);
-}
+// Where a training is kept, and who computes it.
+struct Run {
+  std::filesystem::path folder;   // empty: nothing is kept; the same on all but rank 0
+  nlohmann::ordered_json config;  // for config.json
+  bool quiet = false;
+  std::string trace{};  // the file for the times of all operations; empty: none
+  Communicator& ranks = processes();
+
+  // Does it begin here? Otherwise its weights come from a checkpoint, or from rank 0.
+  bool begins() const { return ranks.rank() == 0 && (folder.empty() || !has_checkpoint(folder)); }
+};
 
 struct Evaluation {
   nlohmann::ordered_json metrics;  // names and numbers, or null; shown, and written to metrics.jsonl
   double score = NAN;              // less is better; for the plateau schedule, early stopping and the best model
   bool solved = false;             // training may end here
-  std::string note;                // a line to show; empty: none
+  std::string note{};              // a line to show; empty: none
 };
 
-struct Task {
-  virtual ~Task() = default;
-  virtual Module& model() = 0;
-  // Loads the examples of a step for loss(), and returns their number. They depend on the step alone; otherwise a
-  // resumed run has other bits.
-  virtual int64_t load(int64_t step) = 0;
-  // The mean loss of the examples [begin, end).
-  virtual Variable loss(int64_t begin, int64_t end) = 0;
-  // Evaluates the model after this many steps.
-  virtual Evaluation evaluate(int64_t step) = 0;
-};
+class Training {
+ public:
+  using Json = nlohmann::ordered_json;
 
-// Trains from the newest checkpoint until the iterations are done, the task is solved, or the user interrupts. Then it
-// saves. Each step is a line of metrics.jsonl. Another call on the same device continues with the same bits, for any
-// number of threads. With several processes, all call it, each with its own task; only rank 0 has a folder, evaluates,
-// and can be interrupted. Errors: UsageError: the run has made more steps; DataError: its checkpoint is damaged or
-// another model's; DivergedError: a loss, a weight or a moment is not finite; the message says what is saved.
-TrainState train(Task& task, const TrainingOptions& options, RunFolder& run, bool quiet, Communicator& ranks);
+  // Opens the folder, and takes the newest checkpoint, if there is one. The model is on its device. From here on the
+  // user's interruption ends the loop. Errors: as TraceFile and RunFolder; UsageError: the run has made more steps;
+  // DataError: its checkpoint is damaged or another model's.
+  Training(const Run& run, const TrainingOptions& options, Module& model);
+
+  // Ends the step, if there is one: its line in metrics.jsonl, its checkpoint. Then begins another one, and returns
+  // true; or saves, and returns false: all steps are done, an evaluation ended the training, or the user interrupts.
+  // What a step computes may depend on step(), the seed and the weights alone. Otherwise a resumed run has other bits.
+  bool next();
+  int64_t step() const { return state_.step; }  // steps that are done
+
+  // This process's part of so many examples. Without it, each process has as many examples as the others.
+  Share share(int64_t examples);
+  // Goes a step along the gradient of the loss, a mean over this process's examples; undefined if it has none.
+  // Error (DivergedError): the loss or a gradient is not finite.
+  void learn(const Variable& loss);
+  // If an evaluation is due after this step, f() evaluates the model, on rank 0.
+  void evaluate(const std::function<Evaluation()>& f);
+
+  // After the loop. Takes the best model, if the options keep it; f() evaluates it, on rank 0, and may throw
+  // Interrupted. Returns f()'s metrics, which have a loss, with the time and the memory of the training: the same on
+  // all ranks. A finished run returns its result without f(). Null: the user has interrupted.
+  Json result(const std::function<Json()>& f);
+  // Writes result.json, last, when nothing is left to do, and returns the result. Throws Interrupted if it is null.
+  Json finish(const Json& result);
+
+  bool keeps() const { return folder_.keeps(); }  // on rank 0, with a folder
+  RunFolder& folder() { return folder_; }
+  const TrainState& state() const { return state_; }
+
+ private:
+  bool goes_on();
+  void end_step();
+
+  const TrainingOptions& options_;
+  Module& model_;
+  Communicator& ranks_;
+  TraceFile trace_;
+  RunFolder folder_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Schedule> schedule_;
+  TrainState state_;
+  Progress progress_;
+  Stopwatch clock_;
+  std::optional<CheckFinite> finite_;
+  std::optional<trace::Span> span_;  // of the step that is to learn; none: outside
+  double weight_ = 1;                // of this process's loss in the step
+  Json line_;                        // of metrics.jsonl, of the step that has learned; null: none
+  bool is_new_ = true;               // the result
+  int64_t average_every_;
+};
 
 }  // namespace cairn

@@ -2,153 +2,88 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "apps/common/format.h"
-#include "apps/common/progress.h"
-#include "core/parallel.h"
 #include "nn/attention/attention.h"
 #include "nn/io/json.h"
-#include "nn/io/trace_file.h"
 
 namespace cairn {
-namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// Gives the model the weights of the run's best/, and returns their step. A run that was killed may have some that are
-// newer than its training state; then, or if there are none, the model stays, and the step is null.
-Json load_best(const RunFolder& run, Module& model, int64_t last_step) {
-  const auto best = newest_checkpoint(run / "best");
-  if (!best || state_of(*best).step > last_step) return {};
-  restore(*best, model, nullptr);
-  return state_of(*best).step;
-}
-
-// The metrics of the trained model, the same on all ranks, and the time and memory of the training.
-Json result_of(RunTask& task, const TrainState& state, const Json& best_step, Communicator& ranks) {
-  const Stopwatch clock(state.seconds);
-  const std::string evaluated = of_rank_0(ranks, ranks.rank() == 0 ? task.final_evaluation().dump() : "");
-  if (of_rank_0(ranks, interrupted())) throw Interrupted();
-  Json result = Json::parse(evaluated);
-  check<DivergedError>(!result.at("loss").is_null(),
-                       "training diverged: the loss of the trained model is not finite; try a smaller --lr");
-  if (task.options().keep_best) result["best_step"] = best_step;
-  const std::vector<Variable> weights = parameters(task.model());
-  result.update({{"iterations", state.step},
-                 {"stopped", state.ended},
-                 {"seconds", clock.seconds()},
-                 {"steps_per_second", state.seconds > 0 ? double(state.step) / state.seconds : 0},
-                 {"parameters", parameter_count(task.model())},
-                 {"peak_bytes", memory(weights.front().value().device()).peak}});
-  return result;
-}
-
-std::string result_text(const RunTask& task, const Json& result) {
+static std::string training_text(const Json& result) {
   const int64_t steps = result.at("iterations");
   const double bytes = result.at("peak_bytes");
   return concat(steps, " step", steps == 1 ? "" : "s", " in ", clock_time(result.at("seconds")), " (",
                 formatted("%.1f", result.at("steps_per_second").get<double>()), " steps/s), ",
                 result.at("parameters").get<int64_t>(), " parameters, peak memory ", formatted("%.0f MB", bytes / 1e6),
-                "\n", task.metrics_text(result));
+                "\n");
 }
 
-}  // namespace
-
-Json train_run(RunTask& task, RunFolder& run, bool quiet, Communicator& ranks) {
-  const TrainingOptions& options = task.options();
-  task.begin(run);
-  reset_peak_memory(parameters(task.model()).front().value().device());
-  const TrainState state = train(task, options, run, quiet, ranks);
-  const bool is_over = state.ended || state.step == options.iterations;
-  const Json best_step = options.keep_best && run.keeps() ? load_best(run, task.model(), state.step) : Json();
-  Json result = run.result();
-  // An old result may be of fewer steps. Rank 0 alone has it.
-  const bool is_new = of_rank_0(ranks, result.is_null() || result.at("iterations") != state.step);
-  const auto write_report = [&](const Json& of) {
-    const NoGrad no_grad;
-    if (run.keeps()) task.write_report(run, state, of);
-  };
+void run_training(CommandLine& line, const std::string& examples, const std::function<Json(const Run&)>& train,
+                  const std::function<std::string(const Json&)>& text_of) {
+  std::string out, trace;
+  bool resume = false;
+  line("out", out, Text::folder, "save the run in this folder: settings, metrics, checkpoints, report",
+       Keep::not_in_config);
+  line("resume", resume, "continue the run in --out from its newest checkpoint", Keep::not_in_config);
+  line("trace", trace, Text::file, "write the times of all operations to this file, for ui.perfetto.dev",
+       Keep::not_in_config);
+  line.footer(concat("Examples:\n", examples, "\n\nAttention variants:\n", describe_attention_variants()));
+  line.parse();
+  const bool is_first = processes().rank() == 0;
+  if (is_first && resume) {
+    check<UsageError>(!out.empty(), "--resume: expected --out with the folder of the run to continue");
+    line.continue_run(out);
+  }
+  const std::string settings_of_rank_0 = of_rank_0(processes(), printed(line.config()));  // rank 0 alone opens files
+  if (!is_first) {  // then there is no --out and no --trace: rank 0 alone keeps the run, and is interrupted
+    line.assign(Json::parse(settings_of_rank_0));
+    line.quiet = true;
+    ignore_interrupts();
+  }
+  if (!out.empty() && !resume) RunFolder::expect_new(out);
   try {
-    if (!is_over) throw Interrupted();
-    if (is_new) result = result_of(task, state, best_step, ranks);
+    Json result = trained({out, line.config(), line.quiet, trace}, train);
+    std::string text = training_text(result) + text_of(result);
+    if (!out.empty()) {
+      text += "Report: " + (fs::path(out) / "report.html").string() + "\n";
+      result["out"] = out;
+    }
+    line.tell(result, text);
+  } catch (const Json::exception&) {
+    if (!resume) throw;
+    throw damaged(fs::path(out) / "result.json");
   } catch (const Interrupted&) {
-    write_report({});
+    note(out.empty() ? "Not saved, because --out is missing"
+                     : concat("Saved; continue with: ", program(), " train --out ", out, " --resume"),
+         line.quiet);
     throw;
   }
-  write_report(result);
-  if (is_new) run.write_result(result);  // last, when nothing is left to do
-  return result;
+}
+
+Json trained(const Run& run, const std::function<Json(const Run&)>& train) try {
+  return train(run);
+} catch (const DivergedError& error) {
+  const bool is_named = run.config.value("check_finite", false);
+  const auto saved = run.folder.empty() ? std::nullopt : find_checkpoint(run.folder);
+  throw DivergedError(concat(error.what(), is_named ? "" : "; --check-finite names the operation",
+                             saved
+                                 ? concat("; the checkpoint of step ", state_of(*saved).step, " is in ", saved->folder)
+                                 : "; nothing was saved"));
+}
+
+FoundCheckpoint open_run(const char* option, const std::string& folder, SettingFields& settings) {
+  check<UsageError>(!folder.empty(), "expected ", option, " with the folder of a run");
+  read_run(settings, option, folder);
+  return checkpoint_of(option, folder);
 }
 
 std::string evaluated_model(const Json& result) {
   const Json& step = result.at("best_step");
   return step.is_null() ? "last model" : concat("best model, of step ", step.get<int64_t>());
-}
-
-TrainCommand::TrainCommand(const char* summary, const std::string& examples)
-    : Command("train", summary,
-              concat("Examples:\n", examples, "\n\nAttention variants:\n", describe_attention_variants())) {}
-
-void TrainCommand::fields(SettingFields& f) {
-  f("out", out, Text::folder, "save the run in this folder: settings, metrics, checkpoints, report",
-    Keep::not_in_config);
-  f("resume", resume, "continue the run in --out from its newest checkpoint", Keep::not_in_config);
-  f("trace", trace, Text::file, "write the times of all operations to this file, for ui.perfetto.dev",
-    Keep::not_in_config);
-}
-
-void TrainCommand::run(Communicator& ranks) {
-  const bool is_first = ranks.rank() == 0;
-  if (is_first && resume) {
-    check<UsageError>(!out.empty(), "--resume: expected --out with the folder of the run to continue");
-    continue_run(out);
-  }
-  const std::string settings_of_rank_0 = of_rank_0(ranks, printed(config()));  // rank 0 alone opens files
-  if (!is_first) {  // without --out and --trace: rank 0 alone keeps the run, reports it, and is interrupted
-    follow(Json::parse(settings_of_rank_0));
-    quiet = true;
-    ignore_interrupts();
-  }
-  const bool continues = resume && has_checkpoint(out);  // then it ignores --init-from
-  const std::unique_ptr<RunTask> task = make_task(is_first && !continues, ranks);
-  TraceFile trace_file(trace);
-  if (!out.empty() && !resume) RunFolder::expect_new(out);
-  RunFolder folder(out, config());  // a rejected command creates no folder
-  if (out.empty()) note("without --out the trained model is not saved", quiet);
-  if (is_first) catch_interrupts(quiet);
-  try {
-    Json result = train_run(*task, folder, quiet, ranks);
-    std::string text = result_text(*task, result);
-    if (!out.empty()) {
-      text += "Report: " + (std::filesystem::path(out) / "report.html").string() + "\n";
-      result["out"] = out;
-    }
-    tell(result, text);
-  } catch (const Json::exception&) {
-    if (!resume) throw;
-    throw damaged(folder / "result.json");
-  } catch (const Interrupted&) {
-    note(out.empty() ? "Not saved, because --out is missing"
-                     : concat("Saved; continue with: ", program(), " train --out ", out, " --resume"),
-         quiet);
-    throw;
-  }
-  if (const int64_t dropped = trace_file.finish(); dropped > 0)
-    note(concat(trace, ": the last ", dropped, " spans are missing"), false);
-}
-
-void RunToRead::fields(SettingFields& f, const std::string& help) {
-  f("run", folder, Text::folder, help, Keep::not_in_config);
-  threads_field(f, threads);
-}
-
-FoundCheckpoint RunToRead::find(SettingFields& settings) {
-  check<UsageError>(!folder.empty(), "expected ", option, " with the folder of a run");
-  if (threads > 0) set_threads(int(threads));
-  read_run(settings, option, folder);
-  FoundCheckpoint checkpoint = checkpoint_of(option, folder);
-  step = state_of(checkpoint).step;
-  return checkpoint;
 }
 
 }  // namespace cairn

@@ -1,6 +1,7 @@
 #pragma once
-// A run: a trained model in a folder, with all that belongs to it. The command `train` makes it, and others read it.
-#include <memory>
+// The command `train`, which makes a run: a trained model in a folder, with all that belongs to it. And how other
+// commands read a run.
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -9,56 +10,21 @@
 
 namespace cairn {
 
-// What a program trains: the task, how its trained model is evaluated, and its report.
-struct RunTask : Task {
-  virtual const TrainingOptions& options() const = 0;
-  // Writes what the folder holds beside settings, metrics and checkpoints.
-  virtual void begin(RunFolder&) {}
-  // The attention and the metrics of the trained model: the beginning of result.json. Ends early if the user asks to
-  // stop.
-  virtual nlohmann::ordered_json final_evaluation() = 0;
-  // The metrics of a result as text.
-  virtual std::string metrics_text(const nlohmann::ordered_json& result) const = 0;
-  // Writes report.html from metrics.jsonl and the result (null: the run was interrupted). The same run gives the same
-  // page. It computes on the CPU, where the model then stays. Error (DataError): metrics.jsonl is another program's.
-  virtual void write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result) = 0;
-};
+// The command `train` of a program, which has declared its settings: adds --out, --resume and --trace, and calls
+// `train` with the run that the user asks for. Prints its result: `text_of` has the program's metrics as text. `train`
+// checks the settings first, so that a rejected command creates no folder. With several processes, rank 0 alone has the
+// folder, and all have its settings.
+void run_training(CommandLine& line, const std::string& examples,
+                  const std::function<nlohmann::ordered_json(const Run&)>& train,
+                  const std::function<std::string(const nlohmann::ordered_json&)>& text_of);
 
-// Trains the run in the folder, or a new one. Then takes the best model, if the options keep it, evaluates it, and
-// writes result.json and the report. Returns the result: metrics, steps, seconds, parameters, peak memory. For a
-// finished run, it only writes the report again. With several processes, all return the result. Errors: as train();
-// Interrupted, after saving: there is no result, but a report of the training so far.
-nlohmann::ordered_json train_run(RunTask& task, RunFolder& run, bool quiet, Communicator& ranks);
+// train(run). The message of a DivergedError that it throws then says what is saved, and how to find the operation.
+nlohmann::ordered_json trained(const Run& run, const std::function<nlohmann::ordered_json(const Run&)>& train);
+
+// Takes the settings of a run, which `settings` declares, and finds its weights. `option` names the folder in messages.
+// Errors: UsageError: no folder is given; DataError: there is no run; its settings or checkpoints are damaged.
+FoundCheckpoint open_run(const char* option, const std::string& folder, SettingFields& settings);
 // Which model a result is of: "best model, of step 100", or "last model" if no checkpoint of the best was kept.
 std::string evaluated_model(const nlohmann::ordered_json& result);
-
-class TrainCommand : public Command {
- public:
-  void fields(SettingFields& f) override;  // --out, --resume and --trace; a program adds its settings
-  void run(Communicator& ranks) override;
-
- protected:
-  TrainCommand(const char* summary, const std::string& examples);
-  // Checks the settings, and makes the task of this process. `begins`: with the weights of --init-from, if it is given;
-  // otherwise the weights will come from a checkpoint, or from rank 0.
-  virtual std::unique_ptr<RunTask> make_task(bool begins, Communicator& ranks) = 0;
-
-  std::string out, trace;
-  bool resume = false;
-};
-
-// The run that a command reads. A program adds its settings and its model.
-struct RunToRead {
-  std::string folder;
-  const char* option = "--run";  // which names the folder
-  int64_t threads = 0;
-  int64_t step = 0;  // of the weights, after find()
-
-  // Declares --run and --threads.
-  void fields(SettingFields& f, const std::string& help);
-  // Takes the run's settings, which `settings` declares, and finds its weights. Errors: UsageError: --run is missing;
-  // DataError: there is no run; its settings or checkpoints are damaged.
-  FoundCheckpoint find(SettingFields& settings);
-};
 
 }  // namespace cairn

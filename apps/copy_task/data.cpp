@@ -4,9 +4,12 @@
 #include <numeric>
 #include <vector>
 
+#include "core/trace.h"
+
 namespace cairn::copy_task {
 
 Batch make_batch(int64_t batch, int64_t length, RandomStream& random) {
+  const trace::Span span("data", "program");
   const int64_t n = sequence_length(length), half = length + 1, masked = masked_per_half(length);
   Batch result{Tensor({batch, n}, DType::int32), Tensor({batch, n}, DType::int32)};
   auto* input = result.input.mutable_data<int32_t>();

@@ -23,6 +23,7 @@ inline std::string token_text(int32_t token) { return token == mask_token ? "M" 
 
 struct Batch {
   Tensor input, target;  // int32 [batch, 2 (length + 1)]
+  Batch to(Device device) const { return {input.to(device), target.to(device)}; }
 };
 
 // Indices of the random streams of sequences (Purpose::data). Training, evaluation, and the examples of reports and

@@ -3,18 +3,16 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "apps/common/format.h"
-#include "apps/common/program.h"
 #include "apps/common/progress.h"
 #include "apps/common/report.h"
-#include "apps/common/run_folder.h"
 #include "apps/common/svg.h"
+#include "apps/common/training_run.h"
 #include "apps/copy_task/train.h"
 #include "nn/attention/attention.h"
 #include "nn/io/json.h"
@@ -122,117 +120,106 @@ constexpr const char* paper_variants =
     "clustered-100,lsh-1,lsh-4,lsh-8,lsh-16";
 constexpr const char* quick_variants = "full,i-clustered-15,i-clustered-30,clustered-15,clustered-30,lsh-1,lsh-4";
 
-struct FigureCommand : Command {
-  FigureCommand()
-      : Command("figure", "Reproduce the paper's figure 5: train every variant at every length",
-                "Each training is a run in DIR/cells, which the other commands read. The same command continues after\n"
-                "any interruption. Several processes with the same DIR share the work: each skips the trainings\n"
-                "of the others. The command writes figure.json, figure.svg and report.html.\n\n"
-                "The whole grid is 52 trainings of 5000 steps: more than a day on two cores.\n\n"
-                "Examples:\n"
-                "  copy-task figure --quick --out figure5      14 trainings, about 45 minutes on two cores\n"
-                "  copy-task figure --out figure5 --device cuda") {}
+// The configuration of a cell for copy-task train. Error (UsageError): its folder has a run with other settings.
+Json config_of(const Cell& cell) {
+  Settings copy = cell.settings;  // reading the run overwrites it
+  SettingFields fields;
+  copy.fields(fields);
+  const Json config = fields.config();
+  if (RunFolder::is_in(cell.folder)) fields.check_kept(config, read_run(fields, "--out", cell.folder), cell.folder);
+  return config;
+}
 
-  void fields(SettingFields& f) override {
-    f("out", out, Text::folder, "save the runs and the report in this folder", Keep::not_in_config);
-    f("variants", variants, Text::variants,
-      "attention variants, separated by commas (listed by copy-task train --help)");
-    f("lengths", lengths, Text::any, "symbols in each copy, separated by commas");
-    settings.fields_of_figure(f);
-    Json quick = Settings::quick_values(2500);
-    quick.update({{"variants", quick_variants}, {"lengths", "31,63"}});
-    f.quick(quick);
-  }
+void read_result(Cell& cell) try {
+  const fs::path file = cell.folder / "result.json";
+  if (fs::exists(file)) cell.result = read_json(file);
+  result_of(cell);  // reports damage
+} catch (const Json::exception&) {
+  throw damaged(cell.folder / "result.json");
+}
 
-  void run(Communicator& ranks) override {
-    check<UsageError>(!out.empty(), "expected --out with a folder; see copy-task figure --help");
-    if (RunFolder::is_in(out)) continue_run(out);
-    const std::vector<std::string> specs = split_specs(variants);
-    check<UsageError>(!specs.empty(), "--variants: expected at least one");
-    std::vector<int64_t> sizes;
-    name_in_errors("--lengths", [&] { sizes = rising_integers(lengths, int64_t(1) << 20); });
-    const DeviceAndDType compute = settings.compute.apply();
-    settings.training.validate(settings.model, compute.device);
-    for (const std::string& spec : specs)
-      for (const int64_t length : sizes) {
-        Cell& cell = cells.emplace_back(Cell{settings, fs::path(out) / "cells" / concat(spec, ",length=", length)});
-        cell.settings.model.attention = spec;
-        cell.settings.length = length;
-        config_of(cell);  // errors come before anything runs
-        const int64_t n = sequence_length(length);
-        cell.full = full_attention_note(*make_attention(spec, cell.settings.transformer().attention_defaults), n, n);
-      }
-    write();
-    catch_interrupts(quiet);
-    for (size_t k = 0; k < cells.size() && !interrupted(); ++k) {
-      Cell& cell = cells[k];
-      note(concat(k + 1, " of ", cells.size(), ": ", name_of(cell)), quiet);
-      note(cell.full, quiet);
-      train_cell(cell, compute, ranks);
-      write();
-      if (!interrupted()) note(result_of(cell), quiet);
-    }
-    if (interrupted()) {
-      note("Saved; the same command continues", quiet);
-      throw Interrupted();
-    }
-    std::string text;
-    for (const Cell& cell : cells) text += name_of(cell) + ": " + result_of(cell) + "\n";
-    tell(figure_json(cells, config()), text + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
-  }
+// Trains a cell to the end, unless it is finished or another process trains it.
+void train_cell(const Cell& cell, const DeviceAndDType& compute, bool quiet) try {
+  const bool is_finished =
+      !cell.result.is_null() &&
+      (cell.result.at("stopped").get<bool>() || cell.result.at("iterations") == cell.settings.training.iterations);
+  if (!is_finished)
+    trained({cell.folder, config_of(cell), quiet}, [&](const Run& run) { return train(run, cell.settings, compute); });
+} catch (const InUse&) {
+  note("another process is training it", quiet);
+} catch (const Interrupted&) {  // the loop over the cells ends
+}
 
-  // Trains a cell to the end. Skips it if another process trains it.
-  void train_cell(const Cell& cell, const DeviceAndDType& compute, Communicator& ranks) try {
-    CopyTask task(cell.settings, compute);
-    RunFolder run(cell.folder, config_of(cell));
-    const Json result = run.result();
-    if (result.is_null() ||
-        (!result.at("stopped").get<bool>() && result.at("iterations") != settings.training.iterations))
-      train_run(task, run, quiet, ranks);
-  } catch (const InUse&) {
-    note("another process is training it", quiet);
-  } catch (const Interrupted&) {  // run() ends its loop
-  }
-
-  // The configuration of a cell for copy-task train. Error (UsageError): its folder has a run with other settings.
-  static Json config_of(const Cell& cell) {
-    Settings copy = cell.settings;  // reading the run overwrites it
-    SettingFields fields;
-    copy.fields(fields);
-    const Json config = fields.config();
-    if (RunFolder::is_in(cell.folder)) fields.check_kept(config, read_run(fields, "--out", cell.folder), cell.folder);
-    return config;
-  }
-
-  static void read_result(Cell& cell) try {
-    const fs::path file = cell.folder / "result.json";
-    if (fs::exists(file)) cell.result = read_json(file);
-    result_of(cell);  // reports damage
-  } catch (const Json::exception&) {
-    throw damaged(cell.folder / "result.json");
-  }
-
-  // Writes the whole figure, with the cells of other processes: the process that ends last writes all of it.
-  void write() try {
-    RunFolder folder(out, config());
-    for (Cell& cell : cells) read_result(cell);
-    folder.write("figure.json", figure_json(cells, config()).dump(1) + "\n");
-    folder.write("figure.svg", svg::sheet("The masked copy task by variant and length",
-                                          "Masked accuracy: a row for each variant, a column for each length.",
-                                          heatmaps(cells), 3, 400, 210));
-    folder.write("report.html", page_of(cells, config()));
-  } catch (const InUse&) {  // another process writes it, perhaps without our last result
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    write();
-  }
-
-  Settings settings;
-  std::string out, variants = paper_variants, lengths = "31,63,127,255";
-  Cells cells;
-};
+// Writes the whole figure, with the cells of other processes: the process that ends last writes all of it.
+void write(const std::string& out, const Json& config, Cells& cells) try {
+  RunFolder folder(out, config);
+  for (Cell& cell : cells) read_result(cell);
+  folder.write("figure.json", figure_json(cells, config).dump(1) + "\n");
+  folder.write("figure.svg", svg::sheet("The masked copy task by variant and length",
+                                        "Masked accuracy: a row for each variant, a column for each length.",
+                                        heatmaps(cells), 3, 400, 210));
+  folder.write("report.html", page_of(cells, config));
+} catch (const InUse&) {  // another process writes it, perhaps without our last result
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  write(out, config, cells);
+}
 
 }  // namespace
 
-std::unique_ptr<Command> make_figure() { return std::make_unique<FigureCommand>(); }
+void figure_command(CommandLine& line) {
+  Settings settings;
+  std::string out, variants = paper_variants, lengths = "31,63,127,255";
+  line("out", out, Text::folder, "save the runs and the report in this folder", Keep::not_in_config);
+  line("variants", variants, Text::variants,
+       "attention variants, separated by commas (listed by copy-task train --help)");
+  line("lengths", lengths, Text::any, "symbols in each copy, separated by commas");
+  settings.fields_of_figure(line);
+  Json quick = Settings::quick_values(2500);
+  quick.update({{"variants", quick_variants}, {"lengths", "31,63"}});
+  line.quick(quick);
+  line.footer(
+      "Each training is a run in DIR/cells, which the other commands read. The same command continues after\n"
+      "any interruption. Several processes with the same DIR share the work: each skips the trainings\n"
+      "of the others. The command writes figure.json, figure.svg and report.html.\n\n"
+      "The whole grid is 52 trainings of 5000 steps: more than a day on two cores.\n\n"
+      "Examples:\n"
+      "  copy-task figure --quick --out figure5      14 trainings, about 45 minutes on two cores\n"
+      "  copy-task figure --out figure5 --device cuda");
+  line.parse();
+  check<UsageError>(!out.empty(), "expected --out with a folder; see copy-task figure --help");
+  if (RunFolder::is_in(out)) line.continue_run(out);
+  const std::vector<std::string> specs = split_specs(variants);
+  check<UsageError>(!specs.empty(), "--variants: expected at least one");
+  std::vector<int64_t> sizes;
+  name_in_errors("--lengths", [&] { sizes = rising_integers(lengths, int64_t(1) << 20); });
+  const DeviceAndDType compute = settings.compute.apply();
+  settings.training.validate(settings.model, compute.device);
+  Cells cells;
+  for (const std::string& spec : specs)
+    for (const int64_t length : sizes) {
+      Cell& cell = cells.emplace_back(Cell{settings, fs::path(out) / "cells" / concat(spec, ",length=", length)});
+      cell.settings.model.attention = spec;
+      cell.settings.length = length;
+      config_of(cell);  // errors come before anything runs
+      const int64_t n = sequence_length(length);
+      cell.full = full_attention_note(*make_attention(spec, cell.settings.transformer().attention_defaults), n, n);
+    }
+  write(out, line.config(), cells);
+  catch_interrupts(line.quiet);
+  for (size_t k = 0; k < cells.size() && !interrupted(); ++k) {
+    Cell& cell = cells[k];
+    note(concat(k + 1, " of ", cells.size(), ": ", name_of(cell)), line.quiet);
+    train_cell(cell, compute, line.quiet);
+    write(out, line.config(), cells);
+    if (!interrupted()) note(result_of(cell), line.quiet);
+  }
+  if (interrupted()) {
+    note("Saved; the same command continues", line.quiet);
+    throw Interrupted();
+  }
+  std::string text;
+  for (const Cell& cell : cells) text += name_of(cell) + ": " + result_of(cell) + "\n";
+  line.tell(figure_json(cells, line.config()), text + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
+}
 
 }  // namespace cairn::copy_task

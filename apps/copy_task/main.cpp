@@ -3,13 +3,14 @@
 
 namespace cairn::copy_task {
 // Each is in its <command>_command.cpp.
-std::unique_ptr<Command> make_train();
-std::unique_ptr<Command> make_evaluate();
-std::unique_ptr<Command> make_show();
-std::unique_ptr<Command> make_figure();
+void train_command(CommandLine& line);
+void evaluate_command(CommandLine& line);
+void show_command(CommandLine& line);
+void figure_command(CommandLine& line);
 }  // namespace cairn::copy_task
 
 int main(int argc, char** argv) {
+  using namespace cairn::copy_task;
   return cairn::run_program(
       "copy-task",
       "The masked copy task: a transformer learns to fill in the masked symbols of one copy from the other copy.",
@@ -17,7 +18,9 @@ int main(int argc, char** argv) {
       "  copy-task train --quick --out run       train in one to four minutes, save everything in run/\n"
       "  copy-task evaluate --run run --attention full,clustered-15\n"
       "  copy-task show --run run                the model's answer to an example, and its attention\n",
-      {cairn::copy_task::make_train, cairn::copy_task::make_evaluate, cairn::copy_task::make_show,
-       cairn::copy_task::make_figure},
+      {{"train", train_command, "Train on fresh sequences, then evaluate"},
+       {"evaluate", evaluate_command, "Evaluate a trained model, with its own attention or with other variants"},
+       {"show", show_command, "Show an example or your own sequence, and the answer of a trained model"},
+       {"figure", figure_command, "Reproduce the paper's figure 5: train every variant at every length"}},
       argc, argv);
 }

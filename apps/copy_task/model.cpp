@@ -25,6 +25,7 @@ void Model::place(Device device, DType activations) {
 }
 
 Variable Model::operator()(const Tensor& input, const Context& context) const {
+  const trace::Span span("forward", "program");
   const Variable x = cast(embedding(input.to(positions.device())), positions.dtype()) + Variable(positions);
   return cast(output(encoder(x, {}, context)), DType::float32);
 }

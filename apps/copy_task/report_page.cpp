@@ -196,26 +196,28 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
 
 }  // namespace
 
-void CopyTask::write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result) {
-  model_.place(Device::cpu, DType::float32);
-  const auto seed = uint64_t(settings_.compute.seed);
+void write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result,
+                  const Settings& settings, Model& model) {
+  const NoGrad no_grad;
+  model.place(Device::cpu, DType::float32);
+  const auto seed = uint64_t(settings.compute.seed);
   const nlohmann::ordered_json& found = result.is_null() ? state.metrics : result;
   const auto metric = [&](const char* name) { return found.is_null() ? NAN : number_or_nan(found.at(name)); };
-  const TransformerOptions& options = settings_.model;
+  const TransformerOptions& options = settings.model;
   Report page(concat("Copy task with ", options.attention, " attention"),
               concat("A transformer with ", count(options.layers, "layer"), " of ", count(options.heads, "head"),
-                     " was trained on sequences 0w0w, where w has ", count(settings_.length, "random symbol"),
-                     ". Each copy has ", count(masked_per_half(settings_.length), "masked symbol"),
+                     " was trained on sequences 0w0w, where w has ", count(settings.length, "random symbol"),
+                     ". Each copy has ", count(masked_per_half(settings.length), "masked symbol"),
                      "; the other copy shows the symbol in the same place."));
   page.summary({{"Masked symbols right", percent(metric("masked_accuracy")), "on fresh sequences"},
                 {"All symbols right", percent(metric("accuracy")), "visible symbols included"},
                 {"Loss", number(metric("loss")), "nats per symbol"},
                 {"Training", clock_time(state.seconds), count(state.step, "step")},
-                {"Parameters", number(double(parameter_count(model_))), concat("seed ", seed)}});
+                {"Parameters", number(double(parameter_count(model))), concat("seed ", seed)}});
   if (result.is_null())
     page.text(concat("The run was interrupted after ", count(state.step, "step"),
                      "; the figures above are those of its last evaluation."));
-  if (const std::string note = model_.full_note(); !note.empty()) page.text(note + ".");
+  if (const std::string note = model.full_note(); !note.empty()) page.text(note + ".");
 
   const svg::Series all = evaluation_curve(run, "accuracy", "all");
   const svg::Series masked = evaluation_curve(run, "masked_accuracy", "masked", 1);
@@ -237,10 +239,10 @@ void CopyTask::write_report(RunFolder& run, const TrainState& state, const nlohm
   write_curves(page, run, state.step, "loss (nats per symbol)", accuracy);
 
   RandomStream random(seed, 0, Purpose::data, displayed_data);
-  const Example example = run_example(model_, make_batch(1, settings_.length, random), seed);
+  const Example example = run_example(model, make_batch(1, settings.length, random), seed);
   write_example(page, example);
   write_attention(page, options.attention, example);
-  write_clusters(page, settings_, model_, example);
+  write_clusters(page, settings, model, example);
   write_origin(page, run);
   run.write("report.html", page.html());
 }

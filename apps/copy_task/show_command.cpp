@@ -1,8 +1,8 @@
 // copy-task show: an example of the task or the user's sequence, and a trained model's answer and attention, as text.
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "apps/common/format.h"
@@ -96,79 +96,67 @@ Batch read_sequence(const std::vector<std::string>& words, int64_t length) {
   return {Tensor::from(input, {1, n}), Tensor::from(target, {1, n})};
 }
 
-struct ShowCommand : Command {
-  ShowCommand()
-      : Command("show", "Show an example or your own sequence, and the answer of a trained model",
-                "Examples:\n"
-                "  copy-task show --length 15\n"
-                "  copy-task show --run run --example 3\n"
-                "  copy-task train --quick --length 7 --out short\n"
-                "  copy-task show --run short 0 3 M 7 9 1 M 2 0 3 5 7 M 1 4 2     it fills in each M\n\n"
-                "A sequence is 0w0w with symbols from 1 to 10 in w, of the length that the run was trained\n"
-                "on. A symbol that is masked in one copy must be visible in the other.") {}
+Json as_json(const Example& shown) {
+  Json json = {{"input", shown.input}, {"target", shown.target}};
+  if (shown.answer.empty()) return json;
+  json["answer"] = shown.answer;
+  if (!shown.layers.empty()) json["attention_on_the_other_copy"] = other_copy_shares(shown);
+  return json;
+}
 
-  void fields(SettingFields& f) override {
-    f.words("SEQUENCE", words, "with --run: symbols of your own, separated by spaces; M is a masked one");
-    run_.fields(f, "also show the answer of this run's model, and its attention");
-    f("length", length, {0, 1 << 12}, "symbols in each copy; 0: 31, or with --run as in the run");
-    f("example", example, {1, max_steps}, "number of the example, without a SEQUENCE");
-    f("tensors", tensors, Text::file, "write q, k and v of a layer to this file, as input for attend",
-      Keep::not_in_config);
-    f("layer", layer, {0, 1024}, "the layer of --tensors; 0: the last");
-  }
+// Writes q, k and v of a layer; 0: the last. Error (UsageError): the weights were not kept.
+void write_tensors(const std::string& file, const Example& shown, int64_t layer) {
+  check<UsageError>(!shown.layers.empty(), "--tensors: the sequence is too long");
+  const int64_t which = layer > 0 ? layer : int64_t(shown.layers.size());
+  const Observation& seen = shown.layers[size_t(which - 1)];
+  write_safetensors(
+      file, {{{"q", seen.q}, {"k", seen.k}, {"v", seen.v}}, {{"about", concat("copy-task show, layer ", which)}}, {}});
+}
 
-  void run(Communicator&) override {
-    const bool has_run = !run_.folder.empty();
-    check<UsageError>(has_run || (tensors.empty() && words.empty()),
-                      "expected --run with a run's folder: a sequence and --tensors need a model");
-    if (has_run) read_run();
-    if (length == 0) length = 31;
-    RandomStream random(1, uint64_t(example), Purpose::data, displayed_data);
-    const Batch batch = words.empty() ? make_batch(1, length, random) : read_sequence(words, length);
-    Example shown{batch.input.to_vector<int32_t>(), batch.target.to_vector<int32_t>(), {}, {}};
-    if (has_run) shown = run_example(*run_.model, batch, uint64_t(run_.settings.compute.seed));
-    if (!tensors.empty()) write_tensors(shown);
-    tell(as_json(shown), example_text(shown));
-  }
+}  // namespace
 
-  // Reads the run. Error (UsageError): --length or --layer does not fit it.
-  void read_run() {
-    run_.read();
-    note(run_.model->full_note(), quiet);
-    const Settings& settings = run_.settings;
+void show_command(CommandLine& line) {
+  std::vector<std::string> words;
+  std::string folder, tensors;
+  int64_t threads = 0, length = 0, example = 1, layer = 0;
+  line.words("SEQUENCE", words, "with --run: symbols of your own, separated by spaces; M is a masked one");
+  line("run", folder, Text::folder, "also show the answer of this run's model, and its attention", Keep::not_in_config);
+  threads_field(line, threads);
+  line("length", length, {0, 1 << 12}, "symbols in each copy; 0: 31, or with --run as in the run");
+  line("example", example, {1, max_steps}, "number of the example, without a SEQUENCE");
+  line("tensors", tensors, Text::file, "write q, k and v of a layer to this file, as input for attend",
+       Keep::not_in_config);
+  line("layer", layer, {0, 1024}, "the layer of --tensors; 0: the last");
+  line.footer(
+      "Examples:\n"
+      "  copy-task show --length 15\n"
+      "  copy-task show --run run --example 3\n"
+      "  copy-task train --quick --length 7 --out short\n"
+      "  copy-task show --run short 0 3 M 7 9 1 M 2 0 3 5 7 M 1 4 2     it fills in each M\n\n"
+      "A sequence is 0w0w with symbols from 1 to 10 in w, of the length that the run was trained\n"
+      "on. A symbol that is masked in one copy must be visible in the other.");
+  line.parse();
+  use_threads(threads);
+  check<UsageError>(!folder.empty() || (tensors.empty() && words.empty()),
+                    "expected --run with a run's folder: a sequence and --tensors need a model");
+  std::optional<SavedRun> run;
+  if (!folder.empty()) {
+    run.emplace("--run", folder);
+    note(run->model->full_note(), line.quiet);
+    const Settings& settings = run->settings;
     check<UsageError>(length == 0 || length == settings.length, "--length ", length, ": the run has --length ",
                       settings.length);
     check<UsageError>(layer <= settings.model.layers, "--layer ", layer, ": the run has --layers ",
                       settings.model.layers);
     length = settings.length;
   }
-
-  void write_tensors(const Example& shown) const {
-    check<UsageError>(!shown.layers.empty(), "--tensors: the sequence is too long");
-    const int64_t which = layer > 0 ? layer : int64_t(shown.layers.size());
-    const Observation& seen = shown.layers[size_t(which - 1)];
-    TensorFile file;
-    file.tensors = {{"q", seen.q}, {"k", seen.k}, {"v", seen.v}};
-    file.metadata = {{"about", concat("copy-task show, layer ", which)}};
-    write_safetensors(tensors, file);
-  }
-
-  static Json as_json(const Example& shown) {
-    Json json = {{"input", shown.input}, {"target", shown.target}};
-    if (shown.answer.empty()) return json;
-    json["answer"] = shown.answer;
-    if (!shown.layers.empty()) json["attention_on_the_other_copy"] = other_copy_shares(shown);
-    return json;
-  }
-
-  SavedRun run_;
-  std::vector<std::string> words;
-  std::string tensors;
-  int64_t length = 0, example = 1, layer = 0;
-};
-
-}  // namespace
-
-std::unique_ptr<Command> make_show() { return std::make_unique<ShowCommand>(); }
+  if (length == 0) length = 31;
+  RandomStream random(1, uint64_t(example), Purpose::data, displayed_data);
+  const Batch batch = words.empty() ? make_batch(1, length, random) : read_sequence(words, length);
+  Example shown{batch.input.to_vector<int32_t>(), batch.target.to_vector<int32_t>(), {}, {}};
+  if (run) shown = run_example(*run->model, batch, uint64_t(run->settings.compute.seed));
+  if (!tensors.empty()) write_tensors(tensors, shown, layer);
+  line.tell(as_json(shown), example_text(shown));
+}
 
 }  // namespace cairn::copy_task

@@ -2,69 +2,63 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/trace.h"
+#include "apps/common/training_run.h"
 
 namespace cairn::copy_task {
 
 using Json = nlohmann::ordered_json;
 
-CopyTask::CopyTask(const Settings& settings, const DeviceAndDType& compute, const std::string& from)
-    : settings_(settings),
-      compute_(compute),
-      generator_(uint64_t(settings.compute.seed)),
-      model_(settings.transformer(), sequence_length(settings.length), generator_) {
-  if (!from.empty()) initialize(model_, from);
-  model_.place(compute.device, compute.activations);
+// Explains the plateau, once for all trainings of this process.
+static std::string plateau_note(const Metrics& found) {
+  static bool told = false;
+  if (told || !is_plateau(found.accuracy, found.masked_accuracy)) return "";
+  told = true;
+  return "The model now copies unmasked symbols and still guesses masked ones (about 1 in 8 right). This plateau often "
+         "lasts several hundred steps. It ends quickly when the attention finds the other copy.";
 }
 
-int64_t CopyTask::load(int64_t step) {
-  const trace::Span span("data", "program");
-  RandomStream random(uint64_t(settings_.compute.seed), uint64_t(step), Purpose::data, training_data);
-  const Batch batch = make_batch(settings_.batch, settings_.length, random);
-  batch_ = {batch.input.to(compute_.device), batch.target.to(compute_.device)};
-  generator_.set_step(uint64_t(step));
-  return settings_.batch;
-}
+Json train(const Run& run, const Settings& settings, const DeviceAndDType& compute) {
+  const auto seed = uint64_t(settings.compute.seed);
+  Generator generator(seed);
+  Model model(settings.transformer(), sequence_length(settings.length), generator);
+  note(model.full_note(), run.quiet);
+  if (run.begins() && !settings.init_from.empty()) initialize(model, settings.init_from);
+  model.place(compute.device, compute.activations);
 
-Variable CopyTask::loss(int64_t begin, int64_t end) {
-  const trace::Span span("forward", "program");
-  generator_.set_first_example(begin);
-  const Variable logits = model_(batch_.input.slice(begin, end), {.training = true, .generator = &generator_});
-  return cross_entropy(logits, batch_.target.slice(begin, end));
-}
-
-Evaluation CopyTask::evaluate(int64_t step) {
-  constexpr int64_t sequences = 256;
-  const Metrics found =
-      copy_task::evaluate(model_, settings_.length, sequences, uint64_t(settings_.compute.seed), uint64_t(step) - 1);
-  Evaluation evaluation{as_json(found), found.loss, settings_.stop_at > 0 && found.masked_accuracy >= settings_.stop_at,
-                        ""};
-  static bool explained = false;  // once, for all trainings of this process
-  if (!explained && !evaluation.solved && is_plateau(found.accuracy, found.masked_accuracy)) {
-    evaluation.note =
-        "The model now copies unmasked symbols and still guesses masked ones (about 1 in 8 right). This plateau often "
-        "lasts several hundred steps. It ends quickly when the attention finds the other copy.";
-    explained = true;
+  Training training(run, settings.training, model);
+  while (training.next()) {
+    const auto step = uint64_t(training.step());
+    RandomStream random(seed, step, Purpose::data, training_data);
+    const Batch batch = make_batch(settings.batch, settings.length, random).to(compute.device);
+    const Share mine = training.share(settings.batch);
+    generator.set_step(step);
+    generator.set_first_example(mine.begin);
+    Variable loss;  // stays undefined if this process has no sequence of the batch
+    if (mine.size() > 0)
+      loss = cross_entropy(model(batch.input.slice(mine.begin, mine.end), {.training = true, .generator = &generator}),
+                           batch.target.slice(mine.begin, mine.end));
+    training.learn(loss);
+    training.evaluate([&]() -> Evaluation {
+      const Metrics found = evaluate(model, settings.length, 256, seed, step);
+      const bool solved = settings.stop_at > 0 && found.masked_accuracy >= settings.stop_at;
+      return {as_json(found), found.loss, solved, solved ? "" : plateau_note(found)};
+    });
   }
-  return evaluation;
+  const Json result = training.result([&] {
+    Json metrics = {{"attention", settings.model.attention}};
+    metrics.update(as_json(evaluate(model, settings.length, final_sequences, seed, unseen_step, true)));
+    metrics.update({{"sequences", final_sequences}, {"length", settings.length}, {"seed", seed}});
+    return metrics;
+  });
+  if (training.keeps()) write_report(training.folder(), training.state(), result, settings, model);
+  return training.finish(result);
 }
 
-Json CopyTask::final_evaluation() {
-  const auto seed = uint64_t(settings_.compute.seed);
-  Json result = {{"attention", settings_.model.attention}};
-  result.update(as_json(copy_task::evaluate(model_, settings_.length, final_sequences, seed, unseen_step, true)));
-  result.update({{"sequences", final_sequences}, {"length", settings_.length}, {"seed", seed}});
-  return result;
-}
-
-std::string CopyTask::metrics_text(const Json& result) const {
-  return concat("On ", result.at("sequences").get<int64_t>(), " fresh sequences:\n", copy_task::metrics_text(result));
-}
-
-void SavedRun::read() {
+SavedRun::SavedRun(const char* option, const std::string& folder) {
   SettingFields fields;
   settings.fields(fields);
-  const FoundCheckpoint checkpoint = find(fields);
+  const FoundCheckpoint checkpoint = open_run(option, folder, fields);
+  step = state_of(checkpoint).step;
   Generator generator(uint64_t(settings.compute.seed));
   model = std::make_unique<Model>(settings.transformer(), sequence_length(settings.length), generator);
   restore(checkpoint, *model, nullptr);

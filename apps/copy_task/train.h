@@ -4,44 +4,28 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "apps/common/training_run.h"
+#include "apps/common/training.h"
 #include "apps/copy_task/model.h"
 #include "apps/copy_task/settings.h"
 
 namespace cairn::copy_task {
 
-// The copy task for the training loop.
-class CopyTask : public RunTask {
- public:
-  // Starts from the weights of the run in `from`, or from random weights if it is empty. Error (DataError): the weights
-  // are another model's.
-  CopyTask(const Settings& settings, const DeviceAndDType& compute, const std::string& from = "");
+// Trains the run, or goes on with it, and returns its result. Errors: as initialize() and Training.
+nlohmann::ordered_json train(const Run& run, const Settings& settings, const DeviceAndDType& compute);
 
-  Model& model() override { return model_; }
-  const TrainingOptions& options() const override { return settings_.training; }
-  int64_t load(int64_t step) override;
-  Variable loss(int64_t begin, int64_t end) override;
-  Evaluation evaluate(int64_t step) override;
-  nlohmann::ordered_json final_evaluation() override;
-  std::string metrics_text(const nlohmann::ordered_json& result) const override;
-  void write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result) override;
+// Writes report.html: the training, and what the model does, which is on the CPU from then on. The result is null if
+// the user has interrupted. The same run gives the same page. Error (DataError): metrics.jsonl is another program's.
+void write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result,
+                  const Settings& settings, Model& model);
 
- private:
-  const Settings& settings_;
-  DeviceAndDType compute_;
-  Generator generator_;
-  Model model_;
-  Batch batch_;
-};
-
-// A saved run.
-struct SavedRun : RunToRead {
-  // After read():
+// The settings, the model and the steps of the run in a folder, which `option` names. Errors: as open_run(); DataError:
+// the weights are another model's.
+struct SavedRun {
   Settings settings;
   std::unique_ptr<Model> model;
+  int64_t step = 0;
 
-  // Errors: as find().
-  void read();
+  SavedRun(const char* option, const std::string& folder);
 };
 
 }  // namespace cairn::copy_task

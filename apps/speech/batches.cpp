@@ -14,6 +14,7 @@
 namespace cairn::speech {
 
 Batch make_batch(const std::vector<Sentence>& sequences, const Settings& settings) {
+  const trace::Span span("data", "program");
   const auto batch = int64_t(sequences.size());
   int64_t positions = 0, labels = 0;
   for (const Sentence& sequence : sequences) {

@@ -58,37 +58,39 @@ std::string text_of(const std::optional<Cell>& cell) {
   return concat(percent(cell->rate), formatted(" (%.1f to %.1f)", 100 * *low, 100 * *high));
 }
 
-struct CompareCommand : Command {
-  CompareCommand()
-      : Command("compare", "Compare trained models, each with several attention variants, on one page",
-                "Tables: the error of each model with each attention; how fast it learned. Pictures: error against\n"
-                "the time of a forward pass, and against the time of the training. Runs that differ only in --seed\n"
-                "and --init-from count as one model: its figures are means.\n\n"
-                "Example:\n  speech compare --runs full-1,full-2,clustered --attention full,i-clustered-25 --out "
-                "page.html") {}
-
-  void fields(SettingFields& f) override {
-    f("runs", runs, Text::any, "folders of runs, separated by commas");
-    f("attention", attention, Text::variants,
-      "attention variants to evaluate with, separated by commas (those of the runs are added)");
-    f("data", data, Text::file, "the prepared data (default: the first run's)");
-    f("part", part, {{"test", "test"}, {"dev", "dev"}, {"train", "train"}}, "train, dev or test: the part of the data");
-    f("join", joined, {0, 100}, "sentences that are joined into one sequence; 0: as in the first run");
-    f("out", out, Text::file, "write the tables and pictures to this page (HTML)");
-    threads_field(f, like.threads);
-    device_field(f, like.device);
+struct Comparison {
+  // Declares the settings, and takes those that the user gave.
+  explicit Comparison(CommandLine& command_line) : line(command_line) {
+    line("runs", runs, Text::any, "folders of runs, separated by commas");
+    line("attention", attention, Text::variants,
+         "attention variants to evaluate with, separated by commas (those of the runs are added)");
+    line("data", data, Text::file, "the prepared data (default: the first run's)");
+    line("part", part, {{"test", "test"}, {"dev", "dev"}, {"train", "train"}},
+         "train, dev or test: the part of the data");
+    line("join", joined, {0, 100}, "sentences that are joined into one sequence; 0: as in the first run");
+    line("out", out, Text::file, "write the tables and pictures to this page (HTML)");
+    threads_field(line, threads);
+    device_field(line, device);
+    line.footer(
+        "Tables: the error of each model with each attention; how fast it learned. Pictures: error against\n"
+        "the time of a forward pass, and against the time of the training. Runs that differ only in --seed\n"
+        "and --init-from count as one model: its figures are means.\n\n"
+        "Example:\n  speech compare --runs full-1,full-2,clustered --attention full,i-clustered-25 --out "
+        "page.html");
+    line.parse();
+    use_threads(threads);
   }
 
-  void run(Communicator&) override {
+  void run() {
     check<UsageError>(!runs.empty(), "expected --runs with folders of runs, separated by commas");
     const fs::path page = out.empty() ? fs::path() : output_path("--out", out, "");
-    catch_interrupts(quiet);
+    catch_interrupts(line.quiet);
     read_models();
     choose_variants();
     evaluate_all();
     add_tables();
     if (!page.empty()) write_page(page);
-    tell(as_json(), text + (page.empty() ? "" : concat("Page: ", page.string(), "\n")));
+    line.tell(as_json(), text + (page.empty() ? "" : concat("Page: ", page.string(), "\n")));
   }
 
  private:
@@ -102,12 +104,7 @@ struct CompareCommand : Command {
     for (const std::string& folder : folders) configs.push_back(RunFolder::config("--runs", folder));
     std::set<std::pair<std::string, Json>> seen;
     for (size_t i = 0; i < folders.size(); ++i) {
-      auto run = std::make_unique<SavedRun>();
-      run->folder = folders[i];
-      run->option = "--runs";
-      run->device = like.device;
-      run->threads = like.threads;
-      run->read();
+      auto run = std::make_unique<SavedRun>("--runs", folders[i], device);
       std::string name = name_of(configs[i], configs);
       if (!seen.insert({name, configs[i].at("seed")}).second) name += concat(", ", folders[i]);
       const auto same = std::find_if(models.begin(), models.end(), [&](const Trained& m) { return m.name == name; });
@@ -148,17 +145,17 @@ struct CompareCommand : Command {
     svg::Series& curve = model.curves.emplace_back();
     std::vector<double> steps;  // seconds of each; the median does not count evaluations and pauses
     double before = 0, best_step = 0, best_seconds = 0, best_error = INFINITY;
-    for (const Json& line : RunFolder::lines_in(run.folder)) {
-      const double seconds = line.at("seconds");
+    for (const Json& record : RunFolder::lines_in(run.folder)) {
+      const double seconds = record.at("seconds");
       steps.push_back(seconds - before);
       before = seconds;
-      if (!line.contains("evaluation")) continue;
-      const double error = number_or_nan(line.at("evaluation").at("phone_error_rate"));
+      if (!record.contains("evaluation")) continue;
+      const double error = number_or_nan(record.at("evaluation").at("phone_error_rate"));
       curve.x.push_back(seconds);
       curve.y.push_back(error);
       if (!(error < best_error)) continue;
       best_error = error;
-      best_step = line.at("step");
+      best_step = record.at("step");
       best_seconds = seconds;
     }
     check<DataError>(!curve.x.empty(), "--runs ", run.folder, ": has no evaluation yet");
@@ -201,7 +198,7 @@ struct CompareCommand : Command {
   std::optional<Cell> evaluate(Trained& model, const std::string& spec) {
     if (model.attention() == no_attention && spec != no_attention) return {};  // its queries and keys learned nothing
     Cell cell;
-    note(concat("evaluating ", model.name, " with ", spec), quiet);
+    note(concat("evaluating ", model.name, " with ", spec), line.quiet);
     for (size_t seed = 0; seed < model.seeds.size(); ++seed) {
       const SavedRun& run = *model.seeds[seed];
       try {
@@ -314,17 +311,17 @@ struct CompareCommand : Command {
       const bool is_first = points.count(model.attention()) == 0;
       points[model.attention()].emplace_back(1e3 * own(model).seconds, own(model).rate);
       for (size_t seed = 0; seed < model.curves.size(); ++seed) {
-        svg::Series& line = learning.series.emplace_back(model.curves[seed]);
-        line.color = color_of(model.attention());
-        if (seed == 0 && is_first) line.name = model.attention();  // short, and once for each color
+        svg::Series& curve = learning.series.emplace_back(model.curves[seed]);
+        curve.color = color_of(model.attention());
+        if (seed == 0 && is_first) curve.name = model.attention();  // short, and once for each color
       }
     }
     for (auto& [spec, all] : points) {
       std::sort(all.begin(), all.end());
-      svg::Series& line = forward.series.emplace_back(svg::Series{spec, {}, {}, color_of(spec), true});
+      svg::Series& curve = forward.series.emplace_back(svg::Series{spec, {}, {}, color_of(spec), true});
       for (const auto& [x, y] : all) {
-        line.x.push_back(x);
-        line.y.push_back(y);
+        curve.x.push_back(x);
+        curve.y.push_back(y);
       }
     }
     page.figures({{svg::draw(forward),
@@ -363,16 +360,18 @@ struct CompareCommand : Command {
 
   std::string runs, attention, data, part = "test", out, text;
   int64_t joined = 0;
-  SavedRun like;  // device and threads
+  std::optional<Device> device;
+  int64_t threads = 0;
   Corpus corpus;
   std::vector<Trained> models;
   std::vector<std::string> specs;
   std::vector<double> phones;  // of each sequence
   std::vector<Table> tables;
+  CommandLine& line;
 };
 
 }  // namespace
 
-std::unique_ptr<Command> make_compare() { return std::make_unique<CompareCommand>(); }
+void compare_command(CommandLine& line) { Comparison(line).run(); }
 
 }  // namespace cairn::speech

@@ -1,7 +1,7 @@
 // speech evaluate: evaluates a run's weights, with any attention variants.
 #include <algorithm>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,89 +9,83 @@
 #include "apps/speech/train.h"
 
 namespace cairn::speech {
+
+using Json = nlohmann::ordered_json;
+
 namespace {
 
-struct EvaluateCommand : Command {
-  EvaluateCommand()
-      : Command(
-            "evaluate", "Evaluate a trained model, with its own attention or with other variants",
-            "There are two control rows, if the model can take them: clustered-1 gives all queries the same\n"
-            "attention, and none removes it. Where they are as good as full attention, the model does not use its\n"
-            "attention, and the table says nothing about variants. --no-attention RUN takes the row none from a run\n"
-            "that was trained with --attention none. That is fairer than to remove the attention afterwards.\n\n"
-            "Example:\n  speech evaluate --run run --attention full,i-clustered-25,clustered-25") {}
-
-  void fields(SettingFields& f) override {
-    run_.fields(f);
-    f("data", data, Text::file, "the prepared data (default: the run's)");
-    f("part", part, {{"test", "test"}, {"dev", "dev"}, {"train", "train"}}, "train, dev or test: the part of the data");
-    f("join", joined, {0, 100}, "sentences that are joined into one sequence; 0: as in the run");
-    f("attention", attention, Text::variants, "attention variants, separated by commas (default: the run's)");
-    f("no-attention", without, Text::folder, "the folder of a run that was trained with --attention none");
-  }
-
-  void run(Communicator&) override {
-    run_.read();
-    if (joined > 0) run_.settings.join = joined;
-    SavedRun other;  // trained without attention
-    if (!without.empty()) {
-      other.folder = without;
-      other.device = run_.device;
-      other.read();
-      other.settings.join = run_.settings.join;  // the same for all rows
-      check<UsageError>(other.settings.model.attention == no_attention, "--no-attention ", without,
-                        ": was trained with --attention ", other.settings.model.attention, ", expected none");
+// Those that the user asks for, and the controls. Error (UsageError): the model cannot take one.
+std::vector<std::string> all_specs(const SavedRun& run, const std::string& attention, bool quiet) {
+  std::vector<std::string> specs = split_specs(attention);
+  if (specs.empty()) specs = {run.settings.model.attention};
+  for (const std::string& spec : specs)
+    name_in_errors("--attention " + spec, [&] { run.model->encoder.swap_attention(spec); });
+  for (const std::string control : {same_for_all, no_attention}) try {
+      run.model->encoder.swap_attention(control);
+      if (std::find(specs.begin(), specs.end(), control) == specs.end()) specs.push_back(control);
+    } catch (const UsageError&) {
+      note(concat("no row ", control, ": a model with ", run.settings.model.attention, " cannot take it"), quiet);
     }
-    const std::vector<std::string> specs = all_specs();
-    const Corpus corpus = read_corpus(read_safetensors(data.empty() ? run_.settings.data : data));
-    const auto sequences_of = [&](const SavedRun& run) {
-      return join(sentences_of(corpus, part, run.front_end, run.settings), run.settings.join);
-    };
-    const std::vector<Sentence> own = sequences_of(run_), others = without.empty() ? own : sequences_of(other);
-    catch_interrupts(quiet);
-    Json rows = Json::array();
-    std::string text;
-    for (const std::string& spec : specs) {
-      const bool is_other = spec == no_attention && !without.empty();
-      const SavedRun& from = is_other ? other : run_;
-      note("evaluating " + spec, quiet);
-      from.model->encoder.swap_attention(spec);
-      Json row = {{"attention", spec}};
-      row.update(as_json(recognize(*from.model, is_other ? others : own, from.settings, true)));
-      text += metrics_text(row);
-      rows.push_back(row);
-    }
-    tell({{"run", run_.folder},
-          {"step", run_.step},
-          {"trained_with", run_.settings.model.attention},
-          {"part", part},
-          {"rows", rows}},
-         text);
-  }
-
- private:
-  // Those that the user asks for, and the controls. Error (UsageError): the model cannot take one.
-  std::vector<std::string> all_specs() {
-    std::vector<std::string> specs = split_specs(attention);
-    if (specs.empty()) specs = {run_.settings.model.attention};
-    for (const std::string& spec : specs)
-      name_in_errors("--attention " + spec, [&] { run_.model->encoder.swap_attention(spec); });
-    for (const std::string control : {same_for_all, no_attention}) try {
-        run_.model->encoder.swap_attention(control);
-        if (std::find(specs.begin(), specs.end(), control) == specs.end()) specs.push_back(control);
-      } catch (const UsageError&) {
-        note(concat("no row ", control, ": a model with ", run_.settings.model.attention, " cannot take it"), quiet);
-      }
-    return specs;
-  }
-
-  SavedRun run_;
-  std::string data, attention, without, part = "test";
-  int64_t joined = 0;
-};
+  return specs;
+}
 
 }  // namespace
 
-std::unique_ptr<Command> make_evaluate() { return std::make_unique<EvaluateCommand>(); }
+void evaluate_command(CommandLine& line) {
+  std::string folder, data, attention, without, part = "test";
+  std::optional<Device> device;
+  int64_t threads = 0, joined = 0;
+  line("run", folder, Text::folder, "the run's folder", Keep::not_in_config);
+  threads_field(line, threads);
+  device_field(line, device);
+  line("data", data, Text::file, "the prepared data (default: the run's)");
+  line("part", part, {{"test", "test"}, {"dev", "dev"}, {"train", "train"}},
+       "train, dev or test: the part of the data");
+  line("join", joined, {0, 100}, "sentences that are joined into one sequence; 0: as in the run");
+  line("attention", attention, Text::variants, "attention variants, separated by commas (default: the run's)");
+  line("no-attention", without, Text::folder, "the folder of a run that was trained with --attention none");
+  line.footer(
+      "There are two control rows, if the model can take them: clustered-1 gives all queries the same\n"
+      "attention, and none removes it. Where they are as good as full attention, the model does not use its\n"
+      "attention, and the table says nothing about variants. --no-attention RUN takes the row none from a run\n"
+      "that was trained with --attention none. That is fairer than to remove the attention afterwards.\n\n"
+      "Example:\n  speech evaluate --run run --attention full,i-clustered-25,clustered-25");
+  line.parse();
+  use_threads(threads);
+  SavedRun run("--run", folder, device);
+  if (joined > 0) run.settings.join = joined;
+  std::optional<SavedRun> other;  // trained without attention
+  if (!without.empty()) {
+    other.emplace("--no-attention", without, device);
+    other->settings.join = run.settings.join;  // the same for all rows
+    check<UsageError>(other->settings.model.attention == no_attention, "--no-attention ", without,
+                      ": was trained with --attention ", other->settings.model.attention, ", expected none");
+  }
+  const std::vector<std::string> specs = all_specs(run, attention, line.quiet);
+  const Corpus corpus = read_corpus(read_safetensors(data.empty() ? run.settings.data : data));
+  const auto sequences_of = [&](const SavedRun& of) {
+    return join(sentences_of(corpus, part, of.front_end, of.settings), of.settings.join);
+  };
+  const std::vector<Sentence> own = sequences_of(run), others = other ? sequences_of(*other) : own;
+  catch_interrupts(line.quiet);
+  Json rows = Json::array();
+  std::string text;
+  for (const std::string& spec : specs) {
+    const bool is_other = spec == no_attention && other;
+    const SavedRun& from = is_other ? *other : run;
+    note("evaluating " + spec, line.quiet);
+    from.model->encoder.swap_attention(spec);
+    Json row = {{"attention", spec}};
+    row.update(as_json(recognize(*from.model, is_other ? others : own, from.settings, true)));
+    text += metrics_text(row);
+    rows.push_back(row);
+  }
+  line.tell({{"run", run.folder},
+             {"step", run.step},
+             {"trained_with", run.settings.model.attention},
+             {"part", part},
+             {"rows", rows}},
+            text);
+}
 
 }  // namespace cairn::speech

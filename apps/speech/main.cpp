@@ -4,15 +4,16 @@
 
 namespace cairn::speech {
 // Each is in its <command>_command.cpp.
-std::unique_ptr<Command> make_prepare();
-std::unique_ptr<Command> make_train();
-std::unique_ptr<Command> make_evaluate();
-std::unique_ptr<Command> make_transcribe();
-std::unique_ptr<Command> make_compare();
+void prepare_command(CommandLine& line);
+void train_command(CommandLine& line);
+void evaluate_command(CommandLine& line);
+void transcribe_command(CommandLine& line);
+void compare_command(CommandLine& line);
 }  // namespace cairn::speech
 
 int main(int argc, char** argv) {
-  cairn::speech::add_no_attention();
+  using namespace cairn::speech;
+  add_no_attention();
   return cairn::run_program(
       "speech", "Speech recognition: a transformer learns to write down the phones of recordings.",
       "Examples:\n"
@@ -22,7 +23,10 @@ int main(int argc, char** argv) {
       "  speech evaluate --run run --data russian.data --attention full,i-clustered-25\n"
       "  speech transcribe --run run a.wav\n"
       "  speech compare --runs run,other --attention full,i-clustered-25 --out page.html\n",
-      {cairn::speech::make_prepare, cairn::speech::make_train, cairn::speech::make_evaluate,
-       cairn::speech::make_transcribe, cairn::speech::make_compare},
+      {{"prepare", prepare_command, "Compute the features of recordings, for training and evaluation"},
+       {"train", train_command, "Train a recognizer on prepared data, and keep the best model on dev"},
+       {"evaluate", evaluate_command, "Evaluate a trained model, with its own attention or with other variants"},
+       {"transcribe", transcribe_command, "Write down the phones of recordings"},
+       {"compare", compare_command, "Compare trained models, each with several attention variants, on one page"}},
       argc, argv);
 }

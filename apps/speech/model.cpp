@@ -64,6 +64,7 @@ void Model::place(Device device, DType activations) {
 }
 
 Variable Model::operator()(const Batch& batch, int64_t first_position, const Context& context) const {
+  const trace::Span span("forward", "program");
   const int64_t end = first_position + batch.positions();
   if (!positions_.defined() || positions_.size(0) < end)
     positions_ =

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -152,78 +151,66 @@ std::string find_statistics(const std::vector<Sentence>& sentences, FrontEnd& fr
   return constant;
 }
 
-// ---- the command
-
-struct PrepareCommand : Command {
-  PrepareCommand()
-      : Command(
-            "prepare", "Compute the features of recordings, for training and evaluation",
-            "Recordings: WAV, FLAC or OGG, 16 kHz; several channels are averaged. Names are sorted. Of each ten, the\n"
-            "fifth is for choices while training (dev), and the tenth for the test.\n\n"
-            "Examples:\n"
-            "  speech prepare --festvox corpus/msu_ru_nsh_clunits --out russian.data\n"
-            "  speech prepare --manifest own.jsonl --out own.data\n"
-            "with lines in own.jsonl such as {\"audio\": \"a.wav\", \"labels\": [\"k\", \"a\"]}") {}
-
-  void fields(SettingFields& f) override {
-    f("festvox", festvox, Text::folder,
-      "the folder of a Festival voice, with wav/ and lab/; apps/speech/corpus.sh fetches one", Keep::not_in_config);
-    f("manifest", manifest, Text::file, "a file with a JSON object for each recording in a line", Keep::not_in_config);
-    f("filterbanks", filterbanks, {1, most_filterbanks}, "log-mel features of a frame; the paper has 40 and 80");
-    f("out", out, Text::file, "the file to write", Keep::not_in_config);
-  }
-
-  void run(Communicator&) override {
-    check<UsageError>(festvox.empty() != manifest.empty(), "expected either --festvox or --manifest");
-    check<UsageError>(!out.empty(), "expected --out with a file for the prepared data");
-    const fs::path path = output_path("--out", out, manifest);
-    const Stopwatch time;
-    std::vector<Source> sources = manifest.empty() ? read_festvox(festvox) : read_manifest(manifest);
-    std::sort(sources.begin(), sources.end(), [](const Source& a, const Source& b) { return a.name < b.name; });
-    Corpus corpus{{phones_of(sources), {}, {}}};
-    auto &train = corpus.parts["train"], &dev = corpus.parts["dev"], &test = corpus.parts["test"];
-    int64_t frames = 0, mixed = 0;
-    Progress progress(int64_t(sources.size()), quiet);
-    for (size_t i = 0; i < sources.size(); ++i) {
-      const Source& source = sources[i];
-      check<DataError>(i == 0 || source.name != sources[i - 1].name, manifest, ": ", in_quotes(source.name),
-                       " appears twice");
-      const Recording recording = read_recording(source.audio, filterbanks);
-      Sentence sentence{source.name, recording.features, {}, {}};
-      add_labels(source, corpus.front_end, sentence);
-      (i % 10 == 9 ? test : i % 10 == 4 ? dev : train).push_back(sentence);
-      frames += sentence.frames();
-      mixed += recording.channels > 1;
-      progress.update(int64_t(i) + 1, "recordings");
-    }
-    progress.finish();
-    if (mixed > 0) note(concat("recordings with several channels, which are averaged: ", mixed), quiet);
-    const std::string constant = find_statistics(train, corpus.front_end);
-    if (!constant.empty())
-      note(concat("features (0 to ", filterbanks - 1,
-                  ") that do not vary in train; their deviation counts as 1:", constant),
-           quiet);
-    write_corpus(path, corpus);
-    const double hours = double(frames) * frame_seconds / 3600;
-    tell({{"out", out},
-          {"train", train.size()},
-          {"dev", dev.size()},
-          {"test", test.size()},
-          {"phones", corpus.front_end.phones.size()},
-          {"filterbanks", filterbanks},
-          {"hours", hours},
-          {"seconds", time.seconds()}},
-         concat(out, ": recordings: ", sources.size(), " (train ", train.size(), ", dev ", dev.size(), ", test ",
-                test.size(), "); ", formatted("%.2f hours", hours), "; phones: ", corpus.front_end.phones.size(), "; ",
-                formatted("%.1f s\n", time.seconds())));
-  }
-
-  std::string festvox, manifest, out;
-  int64_t filterbanks = default_filterbanks;
-};
-
 }  // namespace
 
-std::unique_ptr<Command> make_prepare() { return std::make_unique<PrepareCommand>(); }
+void prepare_command(CommandLine& line) {
+  std::string festvox, manifest, out;
+  int64_t filterbanks = default_filterbanks;
+  line("festvox", festvox, Text::folder,
+       "the folder of a Festival voice, with wav/ and lab/; apps/speech/corpus.sh fetches one", Keep::not_in_config);
+  line("manifest", manifest, Text::file, "a file with a JSON object for each recording in a line", Keep::not_in_config);
+  line("filterbanks", filterbanks, {1, most_filterbanks}, "log-mel features of a frame; the paper has 40 and 80");
+  line("out", out, Text::file, "the file to write", Keep::not_in_config);
+  line.footer(
+      "Recordings: WAV, FLAC or OGG, 16 kHz; several channels are averaged. Names are sorted. Of each ten, the\n"
+      "fifth is for choices while training (dev), and the tenth for the test.\n\n"
+      "Examples:\n"
+      "  speech prepare --festvox corpus/msu_ru_nsh_clunits --out russian.data\n"
+      "  speech prepare --manifest own.jsonl --out own.data\n"
+      "with lines in own.jsonl such as {\"audio\": \"a.wav\", \"labels\": [\"k\", \"a\"]}");
+  line.parse();
+  check<UsageError>(festvox.empty() != manifest.empty(), "expected either --festvox or --manifest");
+  check<UsageError>(!out.empty(), "expected --out with a file for the prepared data");
+  const fs::path path = output_path("--out", out, manifest);
+  const Stopwatch time;
+  std::vector<Source> sources = manifest.empty() ? read_festvox(festvox) : read_manifest(manifest);
+  std::sort(sources.begin(), sources.end(), [](const Source& a, const Source& b) { return a.name < b.name; });
+  Corpus corpus{{phones_of(sources), {}, {}}};
+  auto &train = corpus.parts["train"], &dev = corpus.parts["dev"], &test = corpus.parts["test"];
+  int64_t frames = 0, mixed = 0;
+  Progress progress(int64_t(sources.size()), line.quiet);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const Source& source = sources[i];
+    check<DataError>(i == 0 || source.name != sources[i - 1].name, manifest, ": ", in_quotes(source.name),
+                     " appears twice");
+    const Recording recording = read_recording(source.audio, filterbanks);
+    Sentence sentence{source.name, recording.features, {}, {}};
+    add_labels(source, corpus.front_end, sentence);
+    (i % 10 == 9 ? test : i % 10 == 4 ? dev : train).push_back(sentence);
+    frames += sentence.frames();
+    mixed += recording.channels > 1;
+    progress.update(int64_t(i) + 1, "recordings");
+  }
+  progress.finish();
+  if (mixed > 0) note(concat("recordings with several channels, which are averaged: ", mixed), line.quiet);
+  const std::string constant = find_statistics(train, corpus.front_end);
+  if (!constant.empty())
+    note(concat("features (0 to ", filterbanks - 1,
+                ") that do not vary in train; their deviation counts as 1:", constant),
+         line.quiet);
+  write_corpus(path, corpus);
+  const double hours = double(frames) * frame_seconds / 3600;
+  line.tell({{"out", out},
+             {"train", train.size()},
+             {"dev", dev.size()},
+             {"test", test.size()},
+             {"phones", corpus.front_end.phones.size()},
+             {"filterbanks", filterbanks},
+             {"hours", hours},
+             {"seconds", time.seconds()}},
+            concat(out, ": recordings: ", sources.size(), " (train ", train.size(), ", dev ", dev.size(), ", test ",
+                   test.size(), "); ", formatted("%.2f hours", hours), "; phones: ", corpus.front_end.phones.size(),
+                   "; ", formatted("%.1f s\n", time.seconds())));
+}
 
 }  // namespace cairn::speech

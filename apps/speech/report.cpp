@@ -13,6 +13,7 @@
 #include "apps/common/format.h"
 #include "apps/common/progress.h"
 #include "apps/common/report.h"
+#include "apps/common/training_run.h"
 #include "apps/speech/features.h"
 #include "apps/speech/train.h"
 #include "autograd/ops.h"
@@ -253,32 +254,34 @@ void Purity::add(std::vector<int32_t> labels, const std::vector<int32_t>& alignm
   runs += in_majority(labels, phones);
 }
 
-void SpeechTask::write_report(RunFolder& run, const TrainState& state, const Json& result) {
-  model_.place(Device::cpu, DType::float32);
-  const std::string& attention = settings_.model.attention;
+void write_report(RunFolder& run, const TrainState& state, const Json& result, const Settings& settings,
+                  const TrainingData& data, Model& model) {
+  const NoGrad no_grad;
+  model.place(Device::cpu, DType::float32);
+  const std::string& attention = settings.model.attention;
   const Json& found = result.is_null() ? state.metrics : result;
   const auto metric = [&](const char* name) { return found.is_null() ? NAN : number_or_nan(found.at(name)); };
-  Report page(concat("Speech recognition with ", attention, " attention"),
-              concat("A transformer with ", count(settings_.model.layers, "layer"), " of ",
-                     count(settings_.model.heads, "head"),
-                     " learned to write down phones, the sounds of speech. It was not told when they are spoken."));
+  Report page(
+      concat("Speech recognition with ", attention, " attention"),
+      concat("A transformer with ", count(settings.model.layers, "layer"), " of ", count(settings.model.heads, "head"),
+             " learned to write down phones, the sounds of speech. It was not told when they are spoken."));
   page.summary({{"Phone error rate on dev", number(metric("phone_error_rate"), true),
                  result.is_null() ? "last evaluation" : evaluated_model(result)},
                 {"Loss on dev", number(metric("loss")), "nats per phone"},
                 {"Training", clock_time(state.seconds),
-                 concat(count(state.step, "step"), ", ", count(int64_t(train_.size()), "sentence"))},
-                {"Parameters", number(double(parameter_count(model_))), concat("seed ", settings_.compute.seed)}});
+                 concat(count(state.step, "step"), ", ", count(int64_t(data.train.size()), "sentence"))},
+                {"Parameters", number(double(parameter_count(model))), concat("seed ", settings.compute.seed)}});
   page.text(
       "Phone error rate: substitutions, deletions and insertions, divided by the number of spoken phones. Dev: "
       "sentences that the model did not learn from, but that chose the best model.");
   if (result.is_null())
     page.text(concat("The run was interrupted after ", count(state.step, "step"),
                      ". What follows shows the best model of an evaluation, or without one the last model."));
-  const std::vector<Sentence> sequences = join(dev_, settings_.join);
+  const std::vector<Sentence> sequences = join(data.dev, settings.join);
   int64_t longest = 0;
   for (const Sentence& sequence : sequences)
-    longest = std::max(longest, position_count(sequence.frames(), settings_.stride));
-  const std::string note = full_attention_note(*model_.encoder.attentions()[0]->attention, longest, longest);
+    longest = std::max(longest, position_count(sequence.frames(), settings.stride));
+  const std::string note = full_attention_note(*model.encoder.attentions()[0]->attention, longest, longest);
   if (!note.empty()) page.text(note + ".");
 
   svg::LineChart errors;
@@ -289,12 +292,12 @@ void SpeechTask::write_report(RunFolder& run, const TrainState& state, const Jso
   write_curves(page, run, state.step, "nats per sequence", errors);
 
   const auto is_short = [](const Sentence& sentence) { return sentence.frames() <= 700; };
-  const auto shown = std::find_if(dev_.begin(), dev_.end(), is_short);
-  const Example example = run_example(model_, shown == dev_.end() ? dev_[0] : *shown, settings_);
-  write_sentence(page, example, front_end_);
-  write_errors(page, recognize(model_, sequences, settings_).confusions, front_end_);
+  const auto shown = std::find_if(data.dev.begin(), data.dev.end(), is_short);
+  const Example example = run_example(model, shown == data.dev.end() ? data.dev[0] : *shown, settings);
+  write_sentence(page, example, data.front_end);
+  write_errors(page, recognize(model, sequences, settings).confusions, data.front_end);
   write_attention(page, attention, example);
-  write_clusters(page, purity_of(model_, dev_, settings_));
+  write_clusters(page, purity_of(model, data.dev, settings));
   write_origin(page, run);
   run.write("report.html", page.html());
 }

@@ -1,5 +1,5 @@
 #pragma once
-// A part of the report (SpeechTask::write_report), in a header for its test: do clusters follow phones?
+// A part of the report (write_report), in a header for its test: do clusters follow phones?
 #include <cstdint>
 #include <vector>
 

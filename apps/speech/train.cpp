@@ -5,69 +5,65 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/trace.h"
+#include "apps/common/training_run.h"
 #include "nn/io/json.h"
 
 namespace cairn::speech {
 
 using Json = nlohmann::ordered_json;
 
-SpeechTask::SpeechTask(const Settings& settings, const DeviceAndDType& compute, const Corpus& corpus,
-                       const std::string& from)
-    : settings_(settings),
-      front_end_(corpus.front_end),
-      train_(sentences_of(corpus, "train", front_end_, settings)),
-      dev_(sentences_of(corpus, "dev", front_end_, settings)),
-      epochs_(train_, settings),
-      generator_(uint64_t(settings.compute.seed)),
-      model_(settings, front_end_.filterbanks(), front_end_.classes(), generator_) {
-  for (const auto& [part, sentences] : {std::pair("train", &train_), std::pair("dev", &dev_)})
+TrainingData::TrainingData(const Corpus& corpus, const Settings& settings)
+    : front_end(corpus.front_end),
+      train(sentences_of(corpus, "train", front_end, settings)),
+      dev(sentences_of(corpus, "dev", front_end, settings)) {
+  for (const auto& [part, sentences] : {std::pair("train", &train), std::pair("dev", &dev)})
     check<DataError>(std::any_of(sentences->begin(), sentences->end(), [](auto& each) { return !each.labels.empty(); }),
                      corpus.where, ": no sentence of ", part, " has phones; training needs some in train and in dev");
-  if (!from.empty()) {
-    RunFolder::config("--init-from", from);  // or there is no run
-    const FrontEnd other = read_front_end(from);
-    check<DataError>(other.phones == front_end_.phones && other.filterbanks() == front_end_.filterbanks(),
-                     "--init-from ", from, ": its phones and filterbanks are not those of ", settings.data);
-    initialize(model_, from);
+}
+
+// Gives the model the weights of the run that --init-from names.
+static void start_from(const Settings& settings, const FrontEnd& front_end, Model& model) {
+  const std::string& from = settings.init_from;
+  RunFolder::config("--init-from", from);  // or there is no run
+  const FrontEnd other = read_front_end(from);
+  check<DataError>(other.phones == front_end.phones && other.filterbanks() == front_end.filterbanks(), "--init-from ",
+                   from, ": its phones and filterbanks are not those of ", settings.data);
+  initialize(model, from);
+}
+
+Json train(const Run& run, const Settings& settings, const DeviceAndDType& compute) {
+  const TrainingData data(read_corpus(read_safetensors(settings.data)), settings);
+  const auto seed = uint64_t(settings.compute.seed);
+  Generator generator(seed);
+  Model model(settings, data.front_end.filterbanks(), data.front_end.classes(), generator);
+  if (run.begins() && !settings.init_from.empty()) start_from(settings, data.front_end, model);
+  model.place(compute.device, compute.activations);
+
+  Training training(run, settings.training, model);
+  training.folder().write(front_end_name, as_json(data.front_end).dump(2) + "\n");
+  Epochs epochs(data.train, settings);
+  while (training.next()) {
+    std::vector<Sentence> sequences = epochs.sequences(training.step());
+    RandomStream random(seed, uint64_t(training.step()), Purpose::data, augmentation_data);
+    const int64_t first_position = random.below(uint32_t(settings.shift_positions + 1));
+    if (settings.spec_augment)
+      for (Sentence& sequence : sequences) hide_at_random(sequence, random);
+    const Batch batch = make_batch(sequences, settings).to(compute.device);
+    generator.set_step(uint64_t(training.step()));
+    training.learn(loss_of(model(batch, first_position, {.training = true, .generator = &generator}), batch));
+    training.evaluate([&]() -> Evaluation {
+      const Recognition found = recognize(model, join(data.dev, settings.join), settings);
+      return {as_json(found), found.phone_error_rate};
+    });
   }
-  model_.place(compute.device, compute.activations);
-}
-
-void SpeechTask::begin(RunFolder& run) { run.write(front_end_name, as_json(front_end_).dump(2) + "\n"); }
-
-int64_t SpeechTask::load(int64_t step) {
-  const trace::Span span("data", "program");
-  std::vector<Sentence> sequences = epochs_.sequences(step);
-  RandomStream random(uint64_t(settings_.compute.seed), uint64_t(step), Purpose::data, augmentation_data);
-  first_position_ = random.below(uint32_t(settings_.shift_positions + 1));
-  if (settings_.spec_augment)
-    for (Sentence& sequence : sequences) hide_at_random(sequence, random);
-  batch_ = make_batch(sequences, settings_).to(model_.device());
-  generator_.set_step(uint64_t(step));
-  return batch_.size();
-}
-
-// One process has the whole batch.
-Variable SpeechTask::loss(int64_t, int64_t) {
-  const trace::Span span("forward", "program");
-  return loss_of(model_(batch_, first_position_, {.training = true, .generator = &generator_}), batch_);
-}
-
-Evaluation SpeechTask::evaluate(int64_t) {
-  const Recognition found = recognize(model_, join(dev_, settings_.join), settings_);
-  return {as_json(found), found.phone_error_rate, false, ""};
-}
-
-Json SpeechTask::final_evaluation() {
-  Json result = {{"attention", settings_.model.attention}};
-  result.update(as_json(recognize(model_, join(dev_, settings_.join), settings_, true)));
-  result.update({{"part", "dev"}, {"sentences", dev_.size()}});
-  return result;
-}
-
-std::string SpeechTask::metrics_text(const Json& result) const {
-  return concat("On dev, the ", evaluated_model(result), ":\n", speech::metrics_text(result));
+  const Json result = training.result([&] {
+    Json metrics = {{"attention", settings.model.attention}};
+    metrics.update(as_json(recognize(model, join(data.dev, settings.join), settings, true)));
+    metrics.update({{"part", "dev"}, {"sentences", data.dev.size()}});
+    return metrics;
+  });
+  if (training.keeps()) write_report(training.folder(), training.state(), result, settings, data, model);
+  return training.finish(result);
 }
 
 FrontEnd read_front_end(const std::filesystem::path& run) {
@@ -75,22 +71,18 @@ FrontEnd read_front_end(const std::filesystem::path& run) {
   return front_end_from(read_json(file), file);
 }
 
-void SavedRun::fields(SettingFields& f) {
-  RunToRead::fields(f, "the run's folder");
-  device_field(f, device);
-}
-
-void SavedRun::read() {
+SavedRun::SavedRun(const char* option, const std::string& of_run, std::optional<Device> device) : folder(of_run) {
   SettingFields fields;
   settings.fields(fields);
-  const FoundCheckpoint checkpoint = find(fields);
+  const FoundCheckpoint checkpoint = open_run(option, folder, fields);
+  step = state_of(checkpoint).step;
   front_end = read_front_end(folder);
   Generator generator(uint64_t(settings.compute.seed));
   model = std::make_unique<Model>(settings, front_end.filterbanks(), front_end.classes(), generator);
   restore(checkpoint, *model, nullptr);
   settings.compute.device = device;
-  settings.compute.threads = threads;
-  DeviceAndDType compute = ComputeSettings{.device = device, .threads = threads}.apply();
+  settings.compute.threads = 0;  // as they are
+  DeviceAndDType compute = ComputeSettings{.device = device}.apply();
   if (compute.device == Device::cuda) compute = settings.compute.apply();
   model->place(compute.device, compute.activations);
 }

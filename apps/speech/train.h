@@ -7,57 +7,44 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/training_run.h"
+#include "apps/common/training.h"
 #include "apps/speech/model.h"
 #include "apps/speech/settings.h"
 
 namespace cairn::speech {
 
-// Speech recognition for the training loop.
-class SpeechTask : public RunTask {
- public:
-  // Starts from the weights of the run in `from`, if it is not empty. Errors: as sentences_of() for the parts train and
-  // dev, and as initialize(); DataError: that run has other phones or another number of filterbanks than the data.
-  SpeechTask(const Settings& settings, const DeviceAndDType& compute, const Corpus& corpus,
-             const std::string& from = "");
+// Trains the run, or goes on with it, and returns its result. Errors: as sentences_of() for the parts train and dev,
+// initialize() and Training; DataError: --init-from has other phones or another number of filterbanks than the data.
+nlohmann::ordered_json train(const Run& run, const Settings& settings, const DeviceAndDType& compute);
 
-  Model& model() override { return model_; }
-  const TrainingOptions& options() const override { return settings_.training; }
-  void begin(RunFolder& run) override;
-  int64_t load(int64_t step) override;
-  Variable loss(int64_t begin, int64_t end) override;
-  Evaluation evaluate(int64_t step) override;
-  nlohmann::ordered_json final_evaluation() override;
-  std::string metrics_text(const nlohmann::ordered_json& result) const override;
-  void write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result) override;
+// The parts train and dev of prepared data.
+struct TrainingData {
+  FrontEnd front_end;
+  std::vector<Sentence> train, dev;
 
- private:
-  const Settings& settings_;
-  FrontEnd front_end_;
-  std::vector<Sentence> train_, dev_;
-  Epochs epochs_;
-  Generator generator_;
-  Model model_;
-  Batch batch_;
-  int64_t first_position_ = 0;
+  // Errors: as sentences_of(); DataError: no sentence of a part has phones.
+  TrainingData(const Corpus& corpus, const Settings& settings);
 };
+
+// Writes report.html: the training, and what the model does, which is on the CPU from then on. The result is null if
+// the user has interrupted. The same run gives the same page. Error (DataError): metrics.jsonl is another program's.
+void write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result,
+                  const Settings& settings, const TrainingData& data, Model& model);
 
 // The FrontEnd of a run, in the file of this name. Error (DataError): it is missing or damaged.
 inline constexpr const char* front_end_name = "front_end.json";
 FrontEnd read_front_end(const std::filesystem::path& run);
 
-// A saved run.
-struct SavedRun : RunToRead {
-  std::optional<Device> device;  // none: as in ComputeSettings
-  // After read():
+// A saved run. The model is on the device (none: as in ComputeSettings), on a GPU with the precision of the training.
+// `option` names the folder in messages. Errors: as open_run(), read_front_end() and ComputeSettings::apply().
+struct SavedRun {
+  std::string folder;
   Settings settings;
   FrontEnd front_end;
-  std::unique_ptr<Model> model;  // on the device; on a GPU with the precision of the training
+  std::unique_ptr<Model> model;
+  int64_t step = 0;
 
-  // Declares --run, --threads and --device.
-  void fields(SettingFields& f);
-  // Errors: as find(), read_front_end() and ComputeSettings::apply().
-  void read();
+  SavedRun(const char* option, const std::string& folder, std::optional<Device> device);
 };
 
 }  // namespace cairn::speech

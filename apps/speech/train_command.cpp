@@ -1,43 +1,29 @@
 // speech train
-#include <filesystem>
-#include <memory>
+#include <nlohmann/json.hpp>
 
+#include "apps/common/training_run.h"
 #include "apps/speech/train.h"
 
 namespace cairn::speech {
-namespace {
 
-struct Train : TrainCommand {
-  Train()
-      : TrainCommand("Train a recognizer on prepared data, and keep the best model on dev",
-                     "  speech train --quick --data russian.data --out run\n"
-                     "  speech train --data russian.data --out run --resume\n"
-                     "  speech train --quick --data russian.data --init-from run --join 3 --batch-frames 6000 \\\n"
-                     "    --shift-positions 0 --lr 1e-3 --warm-up 20 --iterations 500 --out tuned") {}
+using Json = nlohmann::ordered_json;
 
-  void fields(SettingFields& f) override {
-    settings.fields(f);
-    TrainCommand::fields(f);
-  }
-
-  std::unique_ptr<RunTask> make_task(bool begins, Communicator&) override {
-    const DeviceAndDType compute = settings.compute.apply();
-    check<UsageError>(!settings.data.empty(), "expected --data with prepared data; speech prepare makes it");
-    settings.training.validate(settings.model, compute.device);
-    const Corpus corpus = read_corpus(read_safetensors(settings.data));
-    // Other data would give other bits, and the labels would stand for other phones.
-    if (resume && is_there(std::filesystem::path(out) / front_end_name))
-      check<DataError>(read_front_end(out) == corpus.front_end, "--data ", settings.data,
-                       ": is not the data that the run began with: ", std::filesystem::path(out) / front_end_name,
-                       " has other phones, means or deviations");
-    return std::make_unique<SpeechTask>(settings, compute, corpus, begins ? settings.init_from : "");
-  }
-
+void train_command(CommandLine& line) {
   Settings settings;
-};
-
-}  // namespace
-
-std::unique_ptr<Command> make_train() { return std::make_unique<Train>(); }
+  settings.fields(line);
+  run_training(
+      line,
+      "  speech train --quick --data russian.data --out run\n"
+      "  speech train --data russian.data --out run --resume\n"
+      "  speech train --quick --data russian.data --init-from run --join 3 --batch-frames 6000 \\\n"
+      "    --shift-positions 0 --lr 1e-3 --warm-up 20 --iterations 500 --out tuned",
+      [&](const Run& run) {
+        const DeviceAndDType compute = settings.compute.apply();
+        check<UsageError>(!settings.data.empty(), "expected --data with prepared data; speech prepare makes it");
+        settings.training.validate(settings.model, compute.device);
+        return train(run, settings, compute);
+      },
+      [](const Json& result) { return concat("On dev, the ", evaluated_model(result), ":\n", metrics_text(result)); });
+}
 
 }  // namespace cairn::speech

@@ -1,7 +1,6 @@
 // text-search compare: compares attention variants in a pretrained model with full attention.
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -20,139 +19,137 @@ namespace cairn::text_search {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
 
 // "1" only for exactly 1; a share that would round to 1 is shown as 0.999.
 std::string share_text(double value) { return value == 1 ? "1" : formatted("%.3f", std::min(value, 0.999)); }
 
-struct CompareCommand : Command {
-  CompareCommand()
-      : Command(
-            "compare", "Compare attention variants in a pretrained model on your own text",
-            "It cuts sequences of each length from the files, and embeds them with full attention and with each\n"
-            "variant, using the same weights. It reports the error (1 - the cosine of the embeddings), how many of\n"
-            "the ten nearest neighbors stay the same, and the time.\n"
-            "\nExample:\n"
-            "  text-search compare ~/notes --model model --lengths 128,512 --out rows") {
-    options.batch = 8;
-  }
+struct Texts {
+  std::vector<std::string> texts;  // of the files
+  std::string hash;                // of all
+};
 
-  void fields(SettingFields& f) override {
-    search.fields(f);
-    f("variants", variants, Text::variants, "attention variants, comma-separated", Keep::may_change);
-    f("lengths", lengths, Text::any, "tokens per sequence, comma-separated, ascending", Keep::may_change);
-    f("sequences", sequences, {2, 1 << 20}, "maximum number of sequences of each length");
-    f("out", out, Text::folder, "folder for finished rows, from which the same command continues", Keep::not_in_config);
-    options.fields(f);
-  }
-
-  void run(Communicator&) override try {
-    catch_interrupts(quiet);
-    if (!out.empty() && RunFolder::is_in(out)) continue_run(out);
-    read_texts();
-    Embedder embedder(options);
-    std::vector<int64_t> all;
-    name_in_errors("--lengths", [&] { all = rising_integers(lengths, embedder.positions()); });
-    check<UsageError>(all.front() >= 3, "--lengths: expected at least 3, got ", all.front());
-    std::vector<std::string> specs{"full"};
-    for (const std::string& spec : split_specs(variants))
-      if (std::count(specs.begin(), specs.end(), spec) == 0) specs.push_back(spec);
-    name_in_errors("--variants", [&] {
-      for (const std::string& spec : specs) embedder.set_attention(spec);  // checks it
-    });
-    RunFolder kept(out, config());
-
-    Json rows = Json::array();
-    std::string text = concat("Files: ", texts.size(), '\n');
-    for (const int64_t length : all) {
-      const Json found = compare_at(embedder, length, specs, kept);
-      rows.insert(rows.end(), found.begin(), found.end());
-      text += table_of(found);
+Texts read_texts(const FileSearch& search, const std::string& model) {
+  Texts found;
+  SkippedCounts skipped;
+  for (const fs::path& file : find_files(search, model))
+    if (std::optional<std::string> text = read_text(file, skipped)) {
+      found.hash += xxh128(*text);
+      found.texts.push_back(std::move(*text));
     }
-    tell({{"texts", texts.size()}, {"rows", rows}},
-         text +
-             "\nError: 1 - the cosine with full attention's embedding, the mean and the largest. "
-             "Neighbors kept: of each sequence's ten nearest, the share that full attention has too.\n");
-  } catch (const Json::exception&) {
-    if (out.empty()) throw;
-    throw damaged(fs::path(out) / "metrics.jsonl");
-  }
+  return found;
+}
 
-  void read_texts() {
-    SkippedCounts skipped;
-    for (const fs::path& file : find_files(search, options.model))
-      if (std::optional<std::string> text = read_text(file, skipped)) {
-        text_hash += xxh128(*text);
-        texts.push_back(std::move(*text));
-      }
-  }
+// A hash of everything a row depends on, except the settings that all rows of the folder share.
+std::string key_of(const Embedder& embedder, const Texts& texts, int64_t length, const std::string& spec) {
+  return xxh128(
+      concat(provenance(embedder.device()).dump(), embedder.fingerprint(), texts.hash, ' ', length, ' ', spec));
+}
 
-  // The rows of one length, full attention first.
-  Json compare_at(Embedder& embedder, int64_t length, const std::vector<std::string>& specs, RunFolder& kept) const {
-    Sequences tokens;
-    for (const std::string& text : texts) tokens.push_back(embedder.tokenizer().tokenize(text));
-    tokens = cut_sequences(tokens, embedder.tokenizer(), length, sequences);
-    int64_t count = 0;
-    for (const auto& sequence : tokens) count += int64_t(sequence.size());
-    const std::vector<Json> finished = kept.lines();
-    Json rows;
-    Tensor full;  // the embeddings with full attention, computed before the first new row
-    for (const std::string& spec : specs) {
-      const std::string key = key_of(embedder, length, spec);
-      const auto known = std::find_if(finished.begin(), finished.end(),
-                                      [&](const Json& row) { return row.value("key", Json()) == key; });
-      if (known != finished.end()) {
-        rows.push_back(*known);
-        continue;
-      }
-      if (!full.defined()) {
-        embedder.set_attention("full");
-        full = embedder.embed(tokens, quiet);
-      }
-      embedder.set_attention(spec);
-      const Stopwatch time;
-      const Tensor mine = embedder.embed(tokens, quiet);
-      Json row = {
-          {"key", key}, {"length", length}, {"attention", spec}, {"seconds_per_token", time.seconds() / double(count)}};
-      row.update(embedding_difference(mine, full));
-      rows.push_back(row);
-      kept.append(row);
+// The rows of one length, full attention first.
+Json compare_at(Embedder& embedder, const Texts& texts, int64_t length, const std::vector<std::string>& specs,
+                int64_t sequences, RunFolder& kept, bool quiet) {
+  Sequences tokens;
+  for (const std::string& text : texts.texts) tokens.push_back(embedder.tokenizer().tokenize(text));
+  tokens = cut_sequences(tokens, embedder.tokenizer(), length, sequences);
+  int64_t count = 0;
+  for (const auto& sequence : tokens) count += int64_t(sequence.size());
+  const std::vector<Json> finished = kept.lines();
+  Json rows;
+  Tensor full;  // the embeddings with full attention, computed before the first new row
+  for (const std::string& spec : specs) {
+    const std::string key = key_of(embedder, texts, length, spec);
+    const auto known = std::find_if(finished.begin(), finished.end(),
+                                    [&](const Json& row) { return row.value("key", Json()) == key; });
+    if (known != finished.end()) {
+      rows.push_back(*known);
+      continue;
     }
-    return rows;
-  }
-
-  // A hash of everything a row depends on, except the settings that all rows of the folder share.
-  std::string key_of(const Embedder& embedder, int64_t length, const std::string& spec) const {
-    return xxh128(
-        concat(provenance(embedder.device()).dump(), embedder.fingerprint(), text_hash, ' ', length, ' ', spec));
-  }
-
-  std::string table_of(const Json& rows) const {
-    std::string text = concat("\n", rows[0].at("length").get<int64_t>(), " tokens\n");
-    text += formatted("%-24s %7s %7s %14s %8s %13s\n", "attention", "error", "largest", "neighbors kept", "us/token",
-                      "speed vs full");
-    for (const Json& row : rows) {
-      const auto number = [&](const char* key) { return row.at(key).get<double>(); };
-      text += formatted("%-24s %7.2g %7.2g %14s %8.1f %13.2f\n", row.at("attention").get<std::string>().c_str(),
-                        number("mean_error"), number("largest_error"), share_text(number("neighbors_kept")).c_str(),
-                        number("seconds_per_token") * 1e6,
-                        rows[0].at("seconds_per_token").get<double>() / number("seconds_per_token"));
+    if (!full.defined()) {
+      embedder.set_attention("full");
+      full = embedder.embed(tokens, quiet);
     }
-    return text;
+    embedder.set_attention(spec);
+    const Stopwatch time;
+    const Tensor mine = embedder.embed(tokens, quiet);
+    Json row = {
+        {"key", key}, {"length", length}, {"attention", spec}, {"seconds_per_token", time.seconds() / double(count)}};
+    row.update(embedding_difference(mine, full));
+    rows.push_back(row);
+    kept.append(row);
   }
+  return rows;
+}
 
+std::string table_of(const Json& rows) {
+  std::string text = concat("\n", rows[0].at("length").get<int64_t>(), " tokens\n");
+  text += formatted("%-24s %7s %7s %14s %8s %13s\n", "attention", "error", "largest", "neighbors kept", "us/token",
+                    "speed vs full");
+  for (const Json& row : rows) {
+    const auto number = [&](const char* key) { return row.at(key).get<double>(); };
+    text += formatted("%-24s %7.2g %7.2g %14s %8.1f %13.2f\n", row.at("attention").get<std::string>().c_str(),
+                      number("mean_error"), number("largest_error"), share_text(number("neighbors_kept")).c_str(),
+                      number("seconds_per_token") * 1e6,
+                      rows[0].at("seconds_per_token").get<double>() / number("seconds_per_token"));
+  }
+  return text;
+}
+
+}  // namespace
+
+void compare_command(CommandLine& line) {
   FileSearch search;
   EmbedderOptions options;
+  options.batch = 8;
   std::string out, lengths = "128,384,512";
   std::string variants =
       "clustered-25,clustered-25:refine=2,i-clustered-25,i-clustered-25:refine=1,i-clustered-25:refine=2,"
       "i-clustered-100,i-clustered-100:refine=1,oracle-top-32,position-25,i-position-25";
   int64_t sequences = 200;
-  std::vector<std::string> texts;  // of the files
-  std::string text_hash;           // of all texts
-};
-
-}  // namespace
-
-std::unique_ptr<Command> make_compare() { return std::make_unique<CompareCommand>(); }
+  search.fields(line);
+  line("variants", variants, Text::variants, "attention variants, comma-separated", Keep::may_change);
+  line("lengths", lengths, Text::any, "tokens per sequence, comma-separated, ascending", Keep::may_change);
+  line("sequences", sequences, {2, 1 << 20}, "maximum number of sequences of each length");
+  line("out", out, Text::folder, "folder for finished rows, from which the same command continues",
+       Keep::not_in_config);
+  options.fields(line);
+  line.footer(
+      "It cuts sequences of each length from the files, and embeds them with full attention and with each\n"
+      "variant, using the same weights. It reports the error (1 - the cosine of the embeddings), how many of\n"
+      "the ten nearest neighbors stay the same, and the time.\n"
+      "\nExample:\n"
+      "  text-search compare ~/notes --model model --lengths 128,512 --out rows");
+  line.parse();
+  catch_interrupts(line.quiet);
+  if (!out.empty() && RunFolder::is_in(out)) line.continue_run(out);
+  const Texts texts = read_texts(search, options.model);
+  Embedder embedder(options);
+  std::vector<int64_t> all;
+  name_in_errors("--lengths", [&] { all = rising_integers(lengths, embedder.positions()); });
+  check<UsageError>(all.front() >= 3, "--lengths: expected at least 3, got ", all.front());
+  std::vector<std::string> specs{"full"};
+  for (const std::string& spec : split_specs(variants))
+    if (std::count(specs.begin(), specs.end(), spec) == 0) specs.push_back(spec);
+  name_in_errors("--variants", [&] {
+    for (const std::string& spec : specs) embedder.set_attention(spec);  // checks it
+  });
+  RunFolder kept(out, line.config());
+  Json rows = Json::array();
+  std::string text = concat("Files: ", texts.texts.size(), '\n');
+  try {
+    for (const int64_t length : all) {
+      const Json found = compare_at(embedder, texts, length, specs, sequences, kept, line.quiet);
+      rows.insert(rows.end(), found.begin(), found.end());
+      text += table_of(found);
+    }
+  } catch (const Json::exception&) {
+    if (out.empty()) throw;
+    throw damaged(fs::path(out) / "metrics.jsonl");
+  }
+  line.tell({{"texts", texts.texts.size()}, {"rows", rows}},
+            text +
+                "\nError: 1 - the cosine with full attention's embedding, the mean and the largest. "
+                "Neighbors kept: of each sequence's ten nearest, the share that full attention has too.\n");
+}
 
 }  // namespace cairn::text_search

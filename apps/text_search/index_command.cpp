@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -28,29 +27,28 @@ namespace fs = std::filesystem;
 
 constexpr int64_t min_passage_tokens = int64_t(max_word_bytes) + 2;
 
-struct IndexCommand : Command {
-  IndexCommand()
-      : Command(
-            "index", "Index the text files below folders",
-            "Run the same command again to update the index, or to continue after a stop. It embeds only passages\n"
-            "with new text, and removes the passages of deleted files.\n"
-            "It skips hidden files and folders, symbolic links, binary files (with a NUL byte) and files above 16 MB.\n"
-            "\nExamples:\n"
-            "  text-search index ~/notes --model model --out notes.index\n"
-            "  text-search index . --model model --out src.index --exclude 'build,*.svg' --attention i-clustered-25") {}
-
-  void fields(SettingFields& f) override {
-    search.fields(f);
-    f("out", out, Text::file, "the index file to write or update", Keep::not_in_config);
-    f("attention", options.attention, Text::variant, "attention variant");
-    f("passage-tokens", passage_tokens, {min_passage_tokens, 1 << 20},
-      "maximum number of tokens of a passage, with [CLS] and [SEP]; at most the model's limit");
-    f("save-every", save_every, {0, 86400}, "seconds between saves; a killed run loses at most this much work");
-    options.fields(f);
+struct Indexing {
+  // Declares the settings, and takes those that the user gave.
+  explicit Indexing(CommandLine& command_line) : line(command_line) {
+    search.fields(line);
+    line("out", out, Text::file, "the index file to write or update", Keep::not_in_config);
+    line("attention", options.attention, Text::variant, "attention variant");
+    line("passage-tokens", passage_tokens, {min_passage_tokens, 1 << 20},
+         "maximum number of tokens of a passage, with [CLS] and [SEP]; at most the model's limit");
+    line("save-every", save_every, {0, 86400}, "seconds between saves; a killed run loses at most this much work");
+    options.fields(line);
+    line.footer(
+        "Run the same command again to update the index, or to continue after a stop. It embeds only passages\n"
+        "with new text, and removes the passages of deleted files.\n"
+        "It skips hidden files and folders, symbolic links, binary files (with a NUL byte) and files above 16 MB.\n"
+        "\nExamples:\n"
+        "  text-search index ~/notes --model model --out notes.index\n"
+        "  text-search index . --model model --out src.index --exclude 'build,*.svg' --attention i-clustered-25");
+    line.parse();
   }
 
-  void run(Communicator&) override {
-    catch_interrupts(quiet);
+  void run() {
+    catch_interrupts(line.quiet);
     check<UsageError>(!out.empty(), "expected --out with a file for the index; see text-search index --help");
     const fs::path file = output_path("--out", out, "");
     const std::vector<fs::path> files = find_files(search, options.model);
@@ -92,7 +90,8 @@ struct IndexCommand : Command {
   // Passages take the rows of passages with the same text in the old index.
   void reuse_rows(const Index& old, Index& index) const {
     if (old.fingerprint != index.fingerprint || old.attention != index.attention || old.seed != index.seed) {
-      note(concat(out, ": was made with another model or other settings, so all passages are embedded again"), quiet);
+      note(concat(out, ": was made with another model or other settings, so all passages are embedded again"),
+           line.quiet);
       return;
     }
     std::unordered_map<std::string_view, const Record*> by_text;
@@ -116,7 +115,7 @@ struct IndexCommand : Command {
     double saved = 0;
     bool is_new = false;
     try {
-      embedder.embed(sequences, quiet, [&](size_t i, const float* row) {
+      embedder.embed(sequences, line.quiet, [&](size_t i, const float* row) {
         waiting[i]->row.assign(row, row + embedder.features());
         is_new = true;
         if (time.seconds() - saved < save_every) return;
@@ -125,7 +124,7 @@ struct IndexCommand : Command {
       });
     } catch (const Interrupted&) {
       if (is_new) write_index(file, index);
-      note("interrupted; finished embeddings are saved, and the same command continues", quiet);
+      note("interrupted; finished embeddings are saved, and the same command continues", line.quiet);
       throw;
     }
     index.complete = true;
@@ -133,15 +132,16 @@ struct IndexCommand : Command {
     std::string skipped_files;
     for (const auto& [reason, count] : skipped)
       skipped_files += concat(skipped_files.empty() ? "; skipped files: " : ", ", count, " ", reason);
-    tell({{"out", out},
-          {"files", files_indexed},
-          {"skipped", skipped},
-          {"passages", index.records.size()},
-          {"embedded", waiting.size()},
-          {"tokens", tokens},
-          {"seconds", time.seconds()}},
-         concat(out, ": passages: ", index.records.size(), ", files: ", files_indexed, "; embedded ", waiting.size(),
-                " (tokens: ", tokens, ") in ", formatted("%.1f s", time.seconds()), skipped_files, "\n"));
+    line.tell(
+        {{"out", out},
+         {"files", files_indexed},
+         {"skipped", skipped},
+         {"passages", index.records.size()},
+         {"embedded", waiting.size()},
+         {"tokens", tokens},
+         {"seconds", time.seconds()}},
+        concat(out, ": passages: ", index.records.size(), ", files: ", files_indexed, "; embedded ", waiting.size(),
+               " (tokens: ", tokens, ") in ", formatted("%.1f s", time.seconds()), skipped_files, "\n"));
   }
 
   FileSearch search;
@@ -150,10 +150,11 @@ struct IndexCommand : Command {
   std::string out;
   int64_t passage_tokens = 256, files_indexed = 0;
   double save_every = 60;
+  CommandLine& line;
 };
 
 }  // namespace
 
-std::unique_ptr<Command> make_index() { return std::make_unique<IndexCommand>(); }
+void index_command(CommandLine& line) { Indexing(line).run(); }
 
 }  // namespace cairn::text_search

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <iostream>
 #include <iterator>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -34,72 +33,54 @@ std::vector<std::string> lines_in(const std::string& file) {
   return lines_of(text);
 }
 
-struct EmbedCommand : Command {
-  EmbedCommand()
-      : Command(
-            "embed", "Write the embeddings of a text file's lines",
-            "Each line is a text. --out is a safetensors file with `embeddings` [lines, features], float32, in rows\n"
-            "of unit length.\n\nExample:\n"
-            "  text-search embed --model model --text-file sentences.txt --out sentences.safetensors") {}
-
-  void fields(SettingFields& f) override {
-    f("text-file", file, Text::file, "file with one text per line; - is standard input", Keep::not_in_config);
-    f("out", out, Text::file, "file to write the embeddings to", Keep::not_in_config);
-    f("attention", options.attention, Text::variant, "attention variant");
-    options.fields(f);
-  }
-
-  void run(Communicator&) override {
-    catch_interrupts(quiet);
-    check_given(file);
-    check<UsageError>(!out.empty(), "expected --out with a file for the embeddings");
-    const std::filesystem::path path = output_path("--out", out, file == "-" ? "" : file);
-    const Embedder embedder(options);
-    const std::vector<std::string> lines = lines_in(file);
-    const Stopwatch time;
-    Sequences texts;
-    int64_t tokens = 0;
-    for (const std::string& line : lines) {
-      texts.push_back(embedder.tokenizer().encode(line, embedder.max_tokens()));
-      tokens += int64_t(texts.back().size());
-    }
-    write_safetensors(path, {{{"embeddings", embedder.embed(texts, quiet)}}, {}, {}});
-    const double seconds = time.seconds();
-    tell({{"out", out}, {"texts", texts.size()}, {"tokens", tokens}, {"seconds", seconds}},
-         concat(out, ": texts: ", texts.size(), ", tokens: ", tokens, "; ", formatted("%.1f s, ", seconds),
-                formatted("%.0f tokens/s\n", double(tokens) / seconds)));
-  }
-
-  EmbedderOptions options;
-  std::string file, out;
-};
-
-struct TokenizeCommand : Command {
-  TokenizeCommand()
-      : Command("tokenize", "Print the tokens of each line of a text file",
-                "Prints a JSON array of token ids for each line. An id is a line number in vocab.txt, counted from 0.\n"
-                "[CLS] is the first and [SEP] the last.\n\nExamples:\n"
-                "  text-search tokenize --model model --text-file words.txt\n"
-                "  echo 'a stitch in time' | text-search tokenize --model model --text-file -") {}
-
-  void fields(SettingFields& f) override {
-    f("model", model, Text::folder, "folder with vocab.txt and, if it exists, tokenizer_config.json",
-      Keep::not_in_config);
-    f("text-file", file, Text::file, "text file; - is standard input", Keep::not_in_config);
-  }
-
-  void run(Communicator&) override {
-    check_given(file);
-    const WordPiece tokenizer = read_wordpiece(model);
-    for (const std::string& line : lines_in(file)) print(nlohmann::json(tokenizer.encode(line)).dump() + "\n");
-  }
-
-  std::string model, file;
-};
-
 }  // namespace
 
-std::unique_ptr<Command> make_embed() { return std::make_unique<EmbedCommand>(); }
-std::unique_ptr<Command> make_tokenize() { return std::make_unique<TokenizeCommand>(); }
+void embed_command(CommandLine& line) {
+  EmbedderOptions options;
+  std::string file, out;
+  line("text-file", file, Text::file, "file with one text per line; - is standard input", Keep::not_in_config);
+  line("out", out, Text::file, "file to write the embeddings to", Keep::not_in_config);
+  line("attention", options.attention, Text::variant, "attention variant");
+  options.fields(line);
+  line.footer(
+      "Each line is a text. --out is a safetensors file with `embeddings` [lines, features], float32, in rows\n"
+      "of unit length.\n\nExample:\n"
+      "  text-search embed --model model --text-file sentences.txt --out sentences.safetensors");
+  line.parse();
+  catch_interrupts(line.quiet);
+  check_given(file);
+  check<UsageError>(!out.empty(), "expected --out with a file for the embeddings");
+  const std::filesystem::path path = output_path("--out", out, file == "-" ? "" : file);
+  const Embedder embedder(options);
+  const std::vector<std::string> lines = lines_in(file);
+  const Stopwatch time;
+  Sequences texts;
+  int64_t tokens = 0;
+  for (const std::string& text : lines) {
+    texts.push_back(embedder.tokenizer().encode(text, embedder.max_tokens()));
+    tokens += int64_t(texts.back().size());
+  }
+  write_safetensors(path, {{{"embeddings", embedder.embed(texts, line.quiet)}}, {}, {}});
+  const double seconds = time.seconds();
+  line.tell({{"out", out}, {"texts", texts.size()}, {"tokens", tokens}, {"seconds", seconds}},
+            concat(out, ": texts: ", texts.size(), ", tokens: ", tokens, "; ", formatted("%.1f s, ", seconds),
+                   formatted("%.0f tokens/s\n", double(tokens) / seconds)));
+}
+
+void tokenize_command(CommandLine& line) {
+  std::string model, file;
+  line("model", model, Text::folder, "folder with vocab.txt and, if it exists, tokenizer_config.json",
+       Keep::not_in_config);
+  line("text-file", file, Text::file, "text file; - is standard input", Keep::not_in_config);
+  line.footer(
+      "Prints a JSON array of token ids for each line. An id is a line number in vocab.txt, counted from 0.\n"
+      "[CLS] is the first and [SEP] the last.\n\nExamples:\n"
+      "  text-search tokenize --model model --text-file words.txt\n"
+      "  echo 'a stitch in time' | text-search tokenize --model model --text-file -");
+  line.parse();
+  check_given(file);
+  const WordPiece tokenizer = read_wordpiece(model);
+  for (const std::string& text : lines_in(file)) print(nlohmann::json(tokenizer.encode(text)).dump() + "\n");
+}
 
 }  // namespace cairn::text_search

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -19,66 +18,58 @@
 #include "nn/io/json.h"
 
 namespace cairn::text_search {
+
+using Json = nlohmann::ordered_json;
+
 namespace {
 
-struct QueryCommand : Command {
-  QueryCommand()
-      : Command("query", "Find passages by their meaning",
-                "Without words, each line of standard input is a query; on a terminal, the program asks for queries.\n"
-                "--json prints one object per query: \"query\" and \"hits\", an array of objects with path, line,\n"
-                "last_line, score, excerpt, excerpt_line and text.\n\nExamples:\n"
-                "  text-search query 'how are checkpoints saved?' --index notes.index\n"
-                "  text-search query --index notes.index --top 1 --json <questions.txt") {
-    options.compute.device = Device::cpu;
-  }
+// The model of an index, with its attention. `folder`: of the model, if it is another than the index says. Error
+// (DataError): it is another model.
+Embedder open_model(const Index& index, const std::string& file, const std::string& folder) {
+  EmbedderOptions options;
+  options.compute.device = Device::cpu;
+  options.compute.seed = index.seed;
+  options.model = folder.empty() ? index.model : folder;
+  options.attention = index.attention;
+  Embedder embedder(options);
+  const bool same_features = index.records.empty() || index.records[0].row.size() == size_t(embedder.features());
+  check<DataError>(embedder.fingerprint() == index.fingerprint && same_features, "--index ", file,
+                   ": was made with another model than ", in_quotes(options.model),
+                   "; name the right folder with --model, or index again");
+  return embedder;
+}
 
-  void fields(SettingFields& f) override {
-    f.words("words", words, "the query");
-    f("index", index_file, Text::file, "the index file", Keep::not_in_config);
-    f("model", options.model, Text::folder, "folder of the model (default: the folder that the index was made with)",
-      Keep::not_in_config);
-    f("top", top, {1, 10000}, "number of passages to show");
-    threads_field(f, options.compute.threads);
-  }
+}  // namespace
 
-  void run(Communicator&) override {
-    check<UsageError>(!index_file.empty(), "expected --index with an index; see text-search query --help");
-    index = read_index(index_file);
-    if (!index.complete)
-      note("the index is not complete, because its run was stopped; the same text-search index command continues it",
-           quiet);
-    if (index.records.empty()) note("the index is empty: none of its files contains text", quiet);
-    open_model();
-    std::string query;
-    for (const std::string& word : words) query += (&word == words.data() ? "" : " ") + word;
-    if (!words.empty()) return answer(query);
-    const bool asks = isatty(STDIN_FILENO) && !quiet;
-    note("Type one query per line; Ctrl-D ends.", !asks);
-    while (true) {
-      if (asks) std::cerr << "> " << std::flush;
-      if (!std::getline(std::cin, query)) break;
-      if (one_line(query, SIZE_MAX).empty()) continue;
-      if (!json && !asks) print(one_line(query, width) + "\n");
-      answer(query);
-      if (!json) print("\n");
-    }
-    if (asks) std::cerr << '\n';
-  }
-
-  void open_model() {
-    if (options.model.empty()) options.model = index.model;
-    options.attention = index.attention;
-    options.compute.seed = index.seed;
-    embedder = std::make_unique<Embedder>(options);
-    const bool same_features = index.records.empty() || index.records[0].row.size() == size_t(embedder->features());
-    check<DataError>(embedder->fingerprint() == index.fingerprint && same_features, "--index ", index_file,
-                     ": was made with another model than ", in_quotes(options.model),
-                     "; name the right folder with --model, or index again");
-  }
-
-  void answer(const std::string& query) const {
-    const WordPiece& tokenizer = embedder->tokenizer();
-    const Tensor embedding = embedder->embed({tokenizer.encode(query, embedder->max_tokens())});
+void query_command(CommandLine& line) {
+  std::vector<std::string> words;
+  std::string file, model;
+  int64_t top = 5, threads = 0;
+  line.words("words", words, "the query");
+  line("index", file, Text::file, "the index file", Keep::not_in_config);
+  line("model", model, Text::folder, "folder of the model (default: the folder that the index was made with)",
+       Keep::not_in_config);
+  line("top", top, {1, 10000}, "number of passages to show");
+  threads_field(line, threads);
+  line.footer(
+      "Without words, each line of standard input is a query; on a terminal, the program asks for queries.\n"
+      "--json prints one object per query: \"query\" and \"hits\", an array of objects with path, line,\n"
+      "last_line, score, excerpt, excerpt_line and text.\n\nExamples:\n"
+      "  text-search query 'how are checkpoints saved?' --index notes.index\n"
+      "  text-search query --index notes.index --top 1 --json <questions.txt");
+  line.parse();
+  use_threads(threads);
+  check<UsageError>(!file.empty(), "expected --index with an index; see text-search query --help");
+  const Index index = read_index(file);
+  if (!index.complete)
+    note("the index is not complete, because its run was stopped; the same text-search index command continues it",
+         line.quiet);
+  if (index.records.empty()) note("the index is empty: none of its files contains text", line.quiet);
+  const Embedder embedder = open_model(index, file, model);
+  const size_t width = columns(STDOUT_FILENO, 160);
+  const auto answer = [&](const std::string& query) {
+    const WordPiece& tokenizer = embedder.tokenizer();
+    const Tensor embedding = embedder.embed({tokenizer.encode(query, embedder.max_tokens())});
     const std::string current = std::filesystem::current_path().string() + '/';
     Json found = {{"query", query}, {"hits", Json::array()}};
     std::string text;
@@ -95,20 +86,22 @@ struct QueryCommand : Command {
       const std::string place = concat(one_line(path, SIZE_MAX), ':', excerpt.line, formatted("  %.3f  ", score));
       text += place + one_line(excerpt.text, std::max<size_t>(width - std::min(width, place.size()), 20)) + "\n";
     }
-    tell(found, text);
+    line.tell(found, text);
+  };
+  std::string query;
+  for (const std::string& word : words) query += (&word == words.data() ? "" : " ") + word;
+  if (!words.empty()) return answer(query);
+  const bool asks = isatty(STDIN_FILENO) && !line.quiet;
+  note("Type one query per line; Ctrl-D ends.", !asks);
+  while (true) {
+    if (asks) std::cerr << "> " << std::flush;
+    if (!std::getline(std::cin, query)) break;
+    if (one_line(query, SIZE_MAX).empty()) continue;
+    if (!line.json && !asks) print(one_line(query, width) + "\n");
+    answer(query);
+    if (!line.json) print("\n");
   }
-
-  std::vector<std::string> words;
-  EmbedderOptions options;
-  std::string index_file;
-  int64_t top = 5;
-  const size_t width = columns(STDOUT_FILENO, 160);
-  Index index;
-  std::unique_ptr<Embedder> embedder;
-};
-
-}  // namespace
-
-std::unique_ptr<Command> make_query() { return std::make_unique<QueryCommand>(); }
+  if (asks) std::cerr << '\n';
+}
 
 }  // namespace cairn::text_search

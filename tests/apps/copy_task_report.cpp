@@ -23,7 +23,8 @@ std::string report_of(const char* attention, int64_t length, int64_t steps,
   settings.model.head_size = 8;
   settings.model.feed_forward = 16;
   settings.model.attention = attention;
-  CopyTask task(settings, {});
+  Generator generator(1);
+  Model model(settings.transformer(), sequence_length(length), generator);
   const TemporaryFolder folder;
   RunFolder run(folder.path(), {{"a", "<b>"}, {"c", "&"}});
   for (int64_t step = 1; step <= steps; ++step) {
@@ -35,8 +36,7 @@ std::string report_of(const char* attention, int64_t length, int64_t steps,
   TrainState state;
   state.step = steps;
   state.seconds = 61;
-  const NoGrad no_grad;
-  task.write_report(run, state, as_json({NAN, 0.5, NAN}));
+  write_report(run, state, as_json({NAN, 0.5, NAN}), settings, model);
   return bytes_of_file(folder / "report.html");
 }
 

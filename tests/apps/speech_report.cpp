@@ -32,12 +32,13 @@ TEST_CASE("speech: reports are well-formed", "[speech]") {
       const Sentence sentence{"<a>", Tensor::zeros({50, 40}), {1, 2, 2}, std::vector<int32_t>(is_aligned ? 50 : 0, 2)};
       const std::vector<float> ones(40, 1);
       const Corpus data{{{"a", "&"}, ones, ones}, {{"train", {sentence}}, {"dev", {sentence, sentence, sentence}}}};
-      SpeechTask task(settings, {}, data);
+      const TrainingData parts(data, settings);
+      Generator generator(1);
+      Model model(settings, data.front_end.filterbanks(), data.front_end.classes(), generator);
       const TemporaryFolder folder;
       RunFolder run(folder.path(), {{"a", "<b>"}});
       const auto page_of = [&](const nlohmann::ordered_json& result) {
-        const NoGrad no_grad;
-        task.write_report(run, {}, result);
+        write_report(run, {}, result, settings, parts, model);
         return bytes_of_file(folder / "report.html");
       };
       const auto says = [](const std::string& page, const char* text) { return page.find(text) != std::string::npos; };

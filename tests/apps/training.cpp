@@ -1,4 +1,4 @@
-// The training loop, with a task of its own and with the copy task.
+// Training, by a loop of this test and by the copy task's.
 #include "apps/common/training.h"
 
 #include <algorithm>
@@ -22,52 +22,42 @@ using namespace cairn;             // NOLINT: tests only
 using namespace cairn::copy_task;  // NOLINT: tests only
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
+using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-// A task that learns the mean of sequences of different lengths, as speech does. The test sets the scores, so it
-// decides when they improve.
-struct MeanOfSequence : Task {
-  struct Net : Module {
-    Linear weight;
-    explicit Net(Generator& generator) : weight(1, 1, generator) {}
-    void fields(Fields& f) override { f("weight", weight); }
-  };
-
-  explicit MeanOfSequence(std::vector<double> scores_) : scores(std::move(scores_)) {}
-  Module& model() override { return net; }
-  int64_t load(int64_t step) override {
-    RandomStream random(3, uint64_t(step), Purpose::data);
-    const int64_t batch = 1 + random.below(4), longest = 2 + random.below(5);
-    x = Tensor({batch, longest, 1});
-    lengths = Tensor({batch}, DType::int32);
-    for (int64_t i = 0; i < batch; ++i)
-      lengths.mutable_data<int32_t>()[i] = int32_t(1 + random.below(uint32_t(longest)));
-    for (int64_t i = 0; i < x.elements(); ++i) x.mutable_data<float>()[i] = float(random.below(100)) / 100;
-    return batch;
-  }
-  // The target is 2 x; padding does not count.
-  Variable loss(int64_t begin, int64_t end) override {
-    Variable sum;
-    for (int64_t i = begin; i < end; ++i) {
-      const Tensor row = x.slice(i, i + 1).reshape({x.size(1), 1}).slice(0, lengths.data<int32_t>()[i]);
-      const Variable error = net.weight(Variable(row)) - Variable(row) * 2.0f;
-      const Variable mean = cairn::mean(error * error);
-      sum = sum.defined() ? sum + mean : mean;
-    }
-    return sum * float(1.0 / double(end - begin));
-  }
-  Evaluation evaluate(int64_t) override {
-    const double score = scores.at(evaluations++);
-    return {{{"error", score}}, score, false, ""};
-  }
-
-  std::vector<double> scores;
-  size_t evaluations = 0;
-  Generator generator{1};
-  Net net{generator};
-  Tensor x, lengths;
+struct Net : Module {
+  Linear weight;
+  explicit Net(Generator& generator) : weight(1, 1, generator) {}
+  void fields(Fields& f) override { f("weight", weight); }
 };
+
+// Learns 2 x from sequences of different lengths, whose padding does not count. The test gives the scores of the
+// evaluations, so it decides when they improve.
+TrainState train_net(const fs::path& folder, const std::vector<double>& scores, const TrainingOptions& options) {
+  Generator generator(1);
+  Net net(generator);
+  Training training({folder, Json::object(), true}, options, net);
+  size_t evaluations = 0;
+  while (training.next()) {
+    RandomStream random(3, uint64_t(training.step()), Purpose::data);
+    const int64_t batch = 1 + random.below(4);
+    Variable sum;
+    for (int64_t i = 0; i < batch; ++i) {
+      std::vector<float> x(1 + random.below(6));
+      for (float& each : x) each = float(random.below(100)) / 100;
+      const Variable row(Tensor::from(x, {int64_t(x.size()), 1}));
+      const Variable loss = mean(square(net.weight(row) - row * 2.0f));
+      sum = sum.defined() ? sum + loss : loss;
+    }
+    training.learn(sum * float(1.0 / double(batch)));
+    training.evaluate([&]() -> Evaluation {
+      const double score = scores.at(evaluations++);
+      return {{{"error", score}}, score};
+    });
+  }
+  return training.state();
+}
 
 TrainingOptions of_steps(int64_t iterations, int64_t evaluate_every) {
   TrainingOptions options;
@@ -75,12 +65,6 @@ TrainingOptions of_steps(int64_t iterations, int64_t evaluate_every) {
   options.evaluate_every = evaluate_every;
   options.learning_rate = 0.1;
   return options;
-}
-
-TrainState train_in(const fs::path& folder, Task& task, const TrainingOptions& options) {
-  RunFolder run(folder, Json::object());
-  Communicator alone;
-  return train(task, options, run, true, alone);
 }
 
 // metrics.jsonl without times.
@@ -109,56 +93,73 @@ Settings small_copy_task() {
   return settings;
 }
 
-TrainState train_copy_task(const fs::path& folder, const Settings& settings, int64_t iterations) {
-  CopyTask task(settings, {});
-  TrainingOptions options = settings.training;
-  options.iterations = iterations;
-  return train_in(folder, task, options);
+void train_copy_task(const fs::path& folder, Settings settings, int64_t iterations) {
+  settings.training.iterations = iterations;
+  train({folder, Json::object(), true}, settings, {});
 }
 
 }  // namespace
 
-TEST_CASE("a task of batches of different sizes learns, and resumes bit for bit", "[training]") {
+TEST_CASE("a program of batches of different sizes learns, and resumes bit for bit", "[training]") {
   const TemporaryFolder whole, parts;
-  MeanOfSequence task({1, 0.5});
-  train_in(whole.path(), task, of_steps(100, 50));
+  train_net(whole.path(), {1, 0.5}, of_steps(100, 50));
   const std::vector<Json> records = records_of(whole.path());
   REQUIRE(records.size() == 100);
   CHECK(records[99].at("loss").get<double>() < 0.1 * records[0].at("loss").get<double>());
   CHECK(records[49].at("evaluation") == Json({{"error", 1.0}}));
-  for (const int64_t iterations : {30, 70, 100}) {
-    MeanOfSequence part({iterations == 70 ? 1 : 0.5});
-    train_in(parts.path(), part, of_steps(iterations, 50));
-  }
+  train_net(parts.path(), {}, of_steps(30, 50));
+  train_net(parts.path(), {1}, of_steps(70, 50));
+  train_net(parts.path(), {0.5}, of_steps(100, 50));
   check_same_run(whole.path(), parts.path());
 }
 
 TEST_CASE("the best model is kept, and training ends when the score stops improving", "[training]") {
-  const TemporaryFolder folder, parts;
+  const TemporaryFolder folder, parts, until;
   TrainingOptions options = of_steps(100, 5);
   options.keep_best = true;
   options.patience = 3;
   const std::vector<double> scores{5, 3, NAN, 2, 2.5, 2, 4};
-  MeanOfSequence task(scores);
-  const TrainState state = train_in(folder.path(), task, options);
+  const TrainState state = train_net(folder.path(), scores, options);
   CHECK(state.ended);
   CHECK(state.step == 35);  // three evaluations after step 20
   CHECK(state.best == 2);
   const auto best = find_checkpoint(folder / "best");
   REQUIRE(best);
   CHECK(state_of(*best).step == 20);
-  MeanOfSequence again({scores.begin(), scores.begin() + 4});
-  const TemporaryFolder until;
-  train_in(until.path(), again, of_steps(20, 5));
+  train_net(until.path(), scores, of_steps(20, 5));
   CHECK(best->weights.at("weight.weight").to_vector<float>() ==
         find_checkpoint(until.path())->weights.at("weight.weight").to_vector<float>());
 
   // A resumed run remembers the best score and when it was.
-  MeanOfSequence first({scores.begin(), scores.begin() + 5}), second({scores.begin() + 5, scores.end()});
   options.iterations = 25;
-  train_in(parts.path(), first, options);
+  train_net(parts.path(), scores, options);
   options.iterations = 100;
-  CHECK(train_in(parts.path(), second, options).step == 35);
+  CHECK(train_net(parts.path(), {2, 4}, options).step == 35);
+}
+
+TEST_CASE("calls in a wrong order say what to call", "[training]") {
+  Generator generator(1);
+  Net net(generator);
+  const auto message_of = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  Training training({"", Json::object(), true}, of_steps(2, 1), net);
+  const auto evaluate = [&] { training.evaluate([] { return Evaluation{}; }); };
+  const auto learn = [&] { training.learn(sum(square(net.weight(Variable(Tensor::full({1, 1}, 1)))))); };
+  CHECK_THAT(message_of(learn), ContainsSubstring("call next() before it"));
+  CHECK_THAT(message_of(evaluate), ContainsSubstring("call it at the end of a step"));
+  CHECK(training.next());
+  CHECK_THAT(message_of([&] { training.next(); }), ContainsSubstring("call learn() once in each step"));
+  learn();
+  CHECK_THAT(message_of(learn), ContainsSubstring("and learn() once"));
+  evaluate();
+  CHECK_THAT(message_of([&] { training.result([] { return Json(); }); }), ContainsSubstring("until it returns false"));
+  CHECK(training.next());
 }
 
 TEST_CASE("training with every attention variant resumes bit for bit, on any number of threads", "[training]") {

@@ -215,9 +215,7 @@ TEST_CASE("a training on ranks has the losses of one process", "[parallel][copy-
   const auto losses = [&](int size) {
     const TemporaryFolder folder;
     on_ranks(size, [&](ThreadRank& ranks) {
-      CopyTask task(settings, {});
-      RunFolder run(ranks.rank() == 0 ? folder.path() : "", Json::object());
-      train(task, settings.training, run, true, ranks);
+      train({ranks.rank() == 0 ? folder.path() : "", Json::object(), true, "", ranks}, settings, {});
     });
     std::vector<double> result;
     for (const Json& line : RunFolder(folder.path(), Json::object()).lines()) result.push_back(line.at("loss"));

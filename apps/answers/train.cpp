@@ -1,0 +1,59 @@
+#include "apps/answers/train.h"
+
+#include <nlohmann/json.hpp>
+
+#include "apps/common/training_run.h"
+
+namespace cairn::answers {
+
+using Json = nlohmann::ordered_json;
+
+Json train(const Run& run, const Settings& settings) {
+  const DeviceAndDType compute = settings.compute.apply();
+  const auto seed = uint64_t(settings.compute.seed);
+  Model model(settings, Generator(seed));
+  const auto read = [&](const char* part) {
+    return read_questions(settings.data, part, model.tokenizer, model.max_tokens);
+  };
+  std::vector<Question> questions = read("train");
+  const std::vector<Question> dev = read("dev");
+  RandomStream random(seed, 0, Purpose::data);
+  shuffle(questions, random);
+  settings.training.validate(model.bert->options, compute.device);
+  model.place(compute);
+
+  Generator generator(seed);
+  Training training(run, settings.training, model);
+  while (training.next()) {
+    const auto first = size_t(training.step() * settings.batch);
+    std::vector<const Question*> chosen;
+    for (size_t i = 0; i < size_t(settings.batch); ++i) chosen.push_back(&questions[(first + i) % questions.size()]);
+    const Batch batch(chosen, compute.device);
+    generator.set_step(uint64_t(training.step()));
+    training.learn(loss_of(model(batch, {.training = true, .generator = &generator}), batch));
+    training.evaluate([&]() -> Evaluation {
+      const Json found = as_json(answer(model, dev, settings.batch, settings.compute.seed, false));
+      return {found, -found.at("exact_match").get<double>()};
+    });
+  }
+  const Json result = training.result([&] {
+    Json metrics = {{"attention", settings.attention}, {"part", "dev"}, {"questions", dev.size()}};
+    metrics.update(as_json(answer(model, dev, settings.batch, settings.compute.seed, true)));
+    return metrics;
+  });
+  if (training.keeps())
+    write_report(training.folder(), training.state(), result, settings, questions.size(), dev, model);
+  return training.finish(result);
+}
+
+SavedRun::SavedRun(const char* option, const std::string& of_run, const ComputeSettings& compute) : folder(of_run) {
+  SettingFields fields;
+  settings.fields(fields);
+  use_threads(compute.threads);
+  const FoundCheckpoint checkpoint = open_run(option, folder, fields);
+  model = std::make_unique<Model>(settings, Generator(uint64_t(settings.compute.seed)));
+  restore(checkpoint, *model, nullptr);
+  model->place(compute.apply());
+}
+
+}  // namespace cairn::answers
