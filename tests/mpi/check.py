@@ -168,6 +168,13 @@ def interrupted():
     expect(len(losses_of(where / "run")) == steps + 5, "the run did not continue from its last step")
 
 
+def finished(count):
+    where = folder()
+    first = json.loads(Job(where, [*SHORT, "--json"]).succeeded().out)
+    job = Job(where, on(count, [*RESUME, "--json"])).succeeded()
+    expect(json.loads(job.out) == first and job.err == "", "expected the result of the finished run:", job)
+
+
 def refused(code, pattern, command):
     """Expects the program to report the error once, in one line. mpirun may print more lines."""
     where = folder()
@@ -196,6 +203,8 @@ CASES = [
     ("rank 1 of 3 is killed, 2 processes continue", killed, 1, 3, 2),
     ("rank 0 of 2 is killed, 3 processes continue", killed, 0, 2, 3),
     ("Ctrl-C: saved, and one process continues", interrupted),
+    ("a finished run has its result on 2 processes", finished, 2),
+    ("a finished run has its result on 3 processes", finished, 3),
     ("only rank 0 prints the result and uses the folder", own_folders),
     ("refused: figure", refused, 2, "figure: runs as one process, and 2 were started",
      on(2, [PROGRAM, "figure", "--out", "x"])),
