@@ -12,6 +12,7 @@
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/report.h"
+#include "apps/common/variants.h"
 
 namespace cairn::answers {
 namespace {
@@ -22,7 +23,7 @@ struct Comparison {
   // Declares the settings, and takes those that the user gave.
   explicit Comparison(CommandLine& command_line) : line(command_line) {
     line("runs", runs, Text::any, "folders of runs, separated by commas");
-    line("attention", attention, Text::variants, "attention variants beside full, separated by commas");
+    line("attention", attention, several_variants, "attention variants beside full, separated by commas");
     line("data", data, Text::file, "the questions (default: the first run's)");
     line("part", part, {{"test", "test"}, {"dev", "dev"}, {"train", "train"}},
          "train, dev or test: the part of the data");

@@ -8,6 +8,7 @@
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
+#include "apps/common/variants.h"
 #include "autograd/ops.h"
 #include "core/trace.h"
 #include "nn/io/bert_folder.h"
@@ -33,7 +34,7 @@ Settings::Settings() {
 void Settings::fields(SettingFields& f) {
   f("data", data, Text::file, "the questions, written by apps/answers/debian_questions.py");
   f("model", model, Text::folder, "folder of a published BERT model");
-  f("attention", attention, Text::variant, "attention variant (listed below)");
+  f("attention", attention, one_variant, "attention variant (listed below)");
   f("max-tokens", max_tokens, {8, 1 << 20}, "tokens of a question with its passage, which is cut");
   f("batch", batch, {1, 4096}, "questions of a training step");
   f("picture", picture, {0, 1 << 20}, "question of dev whose attention the report shows (the paper's figure 8)",

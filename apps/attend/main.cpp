@@ -11,6 +11,7 @@
 #include "apps/common/program.h"
 #include "apps/common/run_folder.h"
 #include "apps/common/svg.h"
+#include "apps/common/variants.h"
 #include "core/random.h"
 #include "nn/io/file.h"
 
@@ -103,7 +104,7 @@ constexpr const char* files =
 struct Attend {
   // Declares the settings, and takes those that the user gave.
   explicit Attend(CommandLine& command_line) : line(command_line) {
-    line("attention", attention, Text::variants,
+    line("attention", attention, several_variants,
          "attention variants (listed below), separated by commas; with --out only one; default with --compare or "
          "--picture: all");
     line("in", in, Text::file, "safetensors file with q, k, v and other tensors (see below)", Keep::not_in_config);
@@ -113,7 +114,7 @@ struct Attend {
          Keep::not_in_config);
     line("grad", options.gradients, "also compute gradients");
     line("causal", causal, "causal mask: query i attends to keys up to i");
-    line("compare", compare, Text::variant,
+    line("compare", compare, one_variant,
          "report distances to this variant, such as full: mean L1 distance of attention rows, relative error of the "
          "output");
     line("picture", picture, Text::file,

@@ -14,6 +14,7 @@
 #include "apps/common/report.h"
 #include "apps/common/run_folder.h"
 #include "apps/common/svg.h"
+#include "apps/common/variants.h"
 #include "core/parallel.h"
 #include "nn/io/json.h"
 
@@ -40,7 +41,7 @@ struct Figure {
     line("from", from, Text::file,
          "draw what a figure.json holds, perhaps from another machine, without measuring; settings come from it",
          Keep::not_in_config);
-    line("attention", attention, Text::variants, "attention variants, comma-separated");
+    line("attention", attention, several_variants, "attention variants, comma-separated");
     line("lengths", lengths, Text::any, "tokens per sequence, comma-separated, ascending");
     line("longest", longest, {0.001, 1e6},
          "skip a variant at lengths where a repetition would take more seconds than this");

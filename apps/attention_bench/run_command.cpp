@@ -8,6 +8,7 @@
 #include "apps/attention_bench/settings.h"
 #include "apps/common/format.h"
 #include "apps/common/program.h"
+#include "apps/common/variants.h"
 
 namespace cairn::attention_bench {
 namespace {
@@ -48,7 +49,7 @@ void run_command(CommandLine& line) {
   std::string attention = "i-clustered-100";
   int64_t length = 4096;
   bool stages = false;
-  line("attention", attention, Text::variants, "attention variants, comma-separated");
+  line("attention", attention, several_variants, "attention variants, comma-separated");
   line("length", length, {1, int64_t(1) << 30}, "tokens per sequence");
   line("stages", stages, "also print the time of each operation");
   settings.fields(line);

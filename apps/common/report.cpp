@@ -85,22 +85,6 @@ std::string count(int64_t n, const std::string& what) {
   return concat(svg::number(double(n)), " ", what, n == 1 ? "" : "s");
 }
 
-std::string table_text(const std::vector<std::string>& names, Report::Rows rows) {
-  const auto width_of = [](const std::string& text) {  // of UTF-8
-    return size_t(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-  };
-  rows.insert(rows.begin(), names);
-  std::vector<size_t> widths(names.size());
-  for (const auto& row : rows)
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
-  std::string text;
-  for (const auto& row : rows) {
-    for (size_t i = 0; i + 1 < row.size(); ++i) text += row[i] + std::string(widths[i] + 2 - width_of(row[i]), ' ');
-    text += row.back() + "\n";
-  }
-  return text + "\n";
-}
-
 Report::Rows rows_of(const Json& object) {
   Report::Rows result;
   for (const auto& [key, value] : object.items())

@@ -44,8 +44,6 @@ class Report {
 
 // "1 step", "2 steps".
 std::string count(int64_t n, const std::string& what);
-// A table as text, with columns of equal width, and an empty line below.
-std::string table_text(const std::vector<std::string>& names, Report::Rows rows);
 // An object as rows for Report::table(): keys and values.
 Report::Rows rows_of(const nlohmann::ordered_json& object);
 

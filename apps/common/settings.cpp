@@ -14,7 +14,6 @@
 #include "core/did_you_mean.h"
 #include "core/kernels/memory.h"
 #include "core/parallel.h"
-#include "nn/attention/attention.h"
 #include "nn/io/json.h"
 
 namespace cairn {
@@ -85,6 +84,8 @@ Setting setting_of(T& value, const std::string& expected, std::function<bool(con
 
 }  // namespace
 
+const Text Text::any{"TEXT"}, Text::file{"FILE", true}, Text::folder{"DIR", true};
+
 SettingFields::SettingFields(CLI::App* command) : command_(command), quick_(new Json(Json::object())) {}
 SettingFields::~SettingFields() = default;
 
@@ -125,16 +126,12 @@ void SettingFields::operator()(const char* name, bool& value, const std::string&
 
 void SettingFields::operator()(const char* name, std::string& value, Text kind, const std::string& help, Keep keep) {
   const auto valid = [kind, initial = value](const Json& json) {
-    std::vector<std::string> specs;
-    if (kind == Text::variant && json.is_string() && json != initial) specs = {json.get<std::string>()};
-    if (kind == Text::variants && json.is_string()) specs = split_specs(json.get<std::string>());
-    for (const std::string& spec : specs) make_attention(spec);
+    if (kind.check && json.is_string() && json != initial) kind.check(json.get<std::string>());
     return json.is_string();
   };
-  const char* type = kind == Text::folder ? "DIR" : kind == Text::file ? "FILE" : "TEXT";
   Setting setting = setting_of(value, "text", valid);
-  setting.is_path = kind == Text::folder || kind == Text::file;
-  add(name, type, help, keep, std::move(setting));
+  setting.is_path = kind.is_path;
+  add(name, kind.type, help, keep, std::move(setting));
 }
 
 void SettingFields::add_choice(const char* name, const std::vector<std::string>& names, const std::string& initial,
@@ -235,18 +232,6 @@ void SettingFields::check_kept(const Json& given, const Json& of_run, const std:
   check<UsageError>(found.empty(), run / "config.json",
                     ": a resumed run keeps its settings, but these differ: ", joined(found),
                     "; leave them out, or choose another folder");
-}
-
-std::vector<std::string> split_specs(const std::string& list) {
-  std::vector<std::string> specs;
-  if (list.empty()) return specs;
-  std::istringstream items(list + ",");
-  for (std::string item; std::getline(items, item, ',');)
-    if (!specs.empty() && item.find('=') != std::string::npos && item.find(':') == std::string::npos)
-      specs.back() += "," + item;
-    else
-      specs.push_back(item);
-  return specs;
 }
 
 std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum) {

@@ -25,8 +25,13 @@ struct Setting;  // one of them (settings.cpp)
 
 // fixed: in config.json, and a resume must not change it. may_change: a resume may.
 enum class Keep { fixed, may_change, not_in_config };
-// What a text is: any text, the name of a file or a folder, or one or several attention variants (with commas).
-enum class Text { any, file, folder, variant, variants };
+// What a text is: any text, the name of a file or of a folder, or what a program says.
+struct Text {
+  const char* type;                                   // of the value, in --help
+  bool is_path = false;                               // in config.json it works from any folder
+  void (*check)(const std::string& value) = nullptr;  // of all but the default. Error (UsageError): it is not valid
+  static const Text any, file, folder;
+};
 
 // The range of a number.
 template <class T>
@@ -104,9 +109,6 @@ class SettingFields {
 // Takes the settings of the run in the folder, and returns them. `option` begins the message. Error (DataError): there
 // is no run, or its settings are not valid.
 nlohmann::ordered_json read_run(SettingFields& fields, const char* option, const std::filesystem::path& folder);
-
-// Splits "full,i-clustered-15:topk=16,bits=32" into two specifications: a comma before option=value does not split.
-std::vector<std::string> split_specs(const std::string& list);
 
 // "512,1024": whole numbers from 1 to `maximum`, each larger than the one before. Error (UsageError): otherwise.
 std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum);

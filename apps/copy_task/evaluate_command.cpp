@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/program.h"
+#include "apps/common/variants.h"
 #include "apps/copy_task/train.h"
 
 namespace cairn::copy_task {
@@ -13,7 +14,7 @@ void evaluate_command(CommandLine& line) {
   int64_t threads = 0, sequences = final_sequences;
   line("run", folder, Text::folder, "the run's folder", Keep::not_in_config);
   threads_field(line, threads);
-  line("attention", attention, Text::variants, "attention variants, separated by commas (default: the run's)");
+  line("attention", attention, several_variants, "attention variants, separated by commas (default: the run's)");
   line("sequences", sequences, {1, 1 << 20}, "number of fresh sequences");
   line.footer("Example:\n  copy-task evaluate --run run --attention i-clustered-15,full,clustered-15");
   line.parse();

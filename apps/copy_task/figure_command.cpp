@@ -13,6 +13,7 @@
 #include "apps/common/report.h"
 #include "apps/common/svg.h"
 #include "apps/common/training_run.h"
+#include "apps/common/variants.h"
 #include "apps/copy_task/train.h"
 #include "nn/attention/attention.h"
 #include "nn/io/json.h"
@@ -170,7 +171,7 @@ void figure_command(CommandLine& line) {
   Settings settings;
   std::string out, variants = paper_variants, lengths = "31,63,127,255";
   line("out", out, Text::folder, "save the runs and the report in this folder", Keep::not_in_config);
-  line("variants", variants, Text::variants,
+  line("variants", variants, several_variants,
        "attention variants, separated by commas (listed by copy-task train --help)");
   line("lengths", lengths, Text::any, "symbols in each copy, separated by commas");
   settings.fields_of_figure(line);

@@ -2,10 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/common/variants.h"
+
 namespace cairn::copy_task {
 
 void Settings::fields(SettingFields& f) {
-  f("attention", model.attention, Text::variant, "attention variant (listed below)");
+  f("attention", model.attention, one_variant, "attention variant (listed below)");
   f("length", length, {1, 1 << 20}, "symbols in each copy; a sequence 0w0w has 2 (length + 1) positions");
   fields_of_figure(f);
   f("init-from", init_from, Text::folder,

@@ -17,6 +17,7 @@
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/report.h"
+#include "apps/common/variants.h"
 #include "apps/speech/train.h"
 
 namespace cairn::speech {
@@ -62,7 +63,7 @@ struct Comparison {
   // Declares the settings, and takes those that the user gave.
   explicit Comparison(CommandLine& command_line) : line(command_line) {
     line("runs", runs, Text::any, "folders of runs, separated by commas");
-    line("attention", attention, Text::variants,
+    line("attention", attention, several_variants,
          "attention variants to evaluate with, separated by commas (those of the runs are added)");
     line("data", data, Text::file, "the prepared data (default: the first run's)");
     line("part", part, {{"test", "test"}, {"dev", "dev"}, {"train", "train"}},

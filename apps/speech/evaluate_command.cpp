@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/common/program.h"
+#include "apps/common/variants.h"
 #include "apps/speech/train.h"
 
 namespace cairn::speech {
@@ -42,7 +43,7 @@ void evaluate_command(CommandLine& line) {
   line("part", part, {{"test", "test"}, {"dev", "dev"}, {"train", "train"}},
        "train, dev or test: the part of the data");
   line("join", joined, {0, 100}, "sentences that are joined into one sequence; 0: as in the run");
-  line("attention", attention, Text::variants, "attention variants, separated by commas (default: the run's)");
+  line("attention", attention, several_variants, "attention variants, separated by commas (default: the run's)");
   line("no-attention", without, Text::folder, "the folder of a run that was trained with --attention none");
   line.footer(
       "There are two control rows, if the model can take them: clustered-1 gives all queries the same\n"

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/common/variants.h"
+
 namespace cairn::speech {
 
 // As the paper trains (appendix C.3), except for the plateau schedule's numbers, pre-norm and offset heads.
@@ -23,7 +25,7 @@ Settings::Settings() {
 
 void Settings::fields(SettingFields& f) {
   f("data", data, Text::file, "the prepared data, made by speech prepare", Keep::may_change);
-  f("attention", model.attention, Text::variant, "attention variant (listed below)");
+  f("attention", model.attention, one_variant, "attention variant (listed below)");
   f("stride", stride, {1, 100}, "frames (10 ms each) that form one position");
   f("splice", splice, {0, 100}, "neighboring frames to each side that a position sees too");
   f("join", join, {1, 100}, "sentences that are joined into one sequence, at random in training");

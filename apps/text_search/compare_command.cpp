@@ -10,6 +10,7 @@
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
 #include "apps/common/run_folder.h"
+#include "apps/common/variants.h"
 #include "apps/text_search/compare.h"
 #include "apps/text_search/files.h"
 #include "core/error.h"
@@ -107,7 +108,7 @@ void compare_command(CommandLine& line) {
       "i-clustered-100,i-clustered-100:refine=1,oracle-top-32,position-25,i-position-25";
   int64_t sequences = 200;
   search.fields(line);
-  line("variants", variants, Text::variants, "attention variants, comma-separated", Keep::may_change);
+  line("variants", variants, several_variants, "attention variants, comma-separated", Keep::may_change);
   line("lengths", lengths, Text::any, "tokens per sequence, comma-separated, ascending", Keep::may_change);
   line("sequences", sequences, {2, 1 << 20}, "maximum number of sequences of each length");
   line("out", out, Text::folder, "folder for finished rows, from which the same command continues",

@@ -13,6 +13,7 @@
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
 #include "apps/common/run_folder.h"
+#include "apps/common/variants.h"
 #include "apps/text_search/embedder.h"
 #include "apps/text_search/files.h"
 #include "apps/text_search/index.h"
@@ -32,7 +33,7 @@ struct Indexing {
   explicit Indexing(CommandLine& command_line) : line(command_line) {
     search.fields(line);
     line("out", out, Text::file, "the index file to write or update", Keep::not_in_config);
-    line("attention", options.attention, Text::variant, "attention variant");
+    line("attention", options.attention, one_variant, "attention variant");
     line("passage-tokens", passage_tokens, {min_passage_tokens, 1 << 20},
          "maximum number of tokens of a passage, with [CLS] and [SEP]; at most the model's limit");
     line("save-every", save_every, {0, 86400}, "seconds between saves; a killed run loses at most this much work");

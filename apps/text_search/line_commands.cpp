@@ -11,6 +11,7 @@
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
 #include "apps/common/run_folder.h"
+#include "apps/common/variants.h"
 #include "apps/text_search/embedder.h"
 #include "apps/text_search/files.h"
 #include "core/error.h"
@@ -40,7 +41,7 @@ void embed_command(CommandLine& line) {
   std::string file, out;
   line("text-file", file, Text::file, "file with one text per line; - is standard input", Keep::not_in_config);
   line("out", out, Text::file, "file to write the embeddings to", Keep::not_in_config);
-  line("attention", options.attention, Text::variant, "attention variant");
+  line("attention", options.attention, one_variant, "attention variant");
   options.fields(line);
   line.footer(
       "Each line is a text. --out is a safetensors file with `embeddings` [lines, features], float32, in rows\n"
