@@ -45,7 +45,10 @@ case $step in
   options)
     folder="$work/R&D (1)"
     rm -rf "$folder"
-    "$cmake" -G "$generator" -S "$root" -B "$folder" -DCMAKE_CXX_COMPILER="$compiler" -DCAIRN_TESTS=OFF
-    grep -rE --include="build.*" 'rm -rf ".*/R&D \(1\)/demo"' "$folder" ;;
+    "$cmake" -G "$generator" -S "$root" -B "$folder" -DCMAKE_CXX_COMPILER="$compiler" -DCAIRN_TESTS=OFF \
+      -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DMINE"
+    grep -m 1 -e "-O2 -DMINE" "$folder/compile_commands.json"
+    grep -rE --include="build.*" 'rm -rf ".*/R&D \(1\)/demo"' "$folder"
+    "$cmake" "$folder" -DBUILD_SHARED_LIBS=ON 2>&1 | grep "BUILD_SHARED_LIBS: " ;;
   *) echo "check.sh: no such step: $step"; exit 2 ;;
 esac
