@@ -46,8 +46,9 @@ case $step in
     folder="$work/R&D (1)"
     rm -rf "$folder"
     "$cmake" -G "$generator" -S "$root" -B "$folder" -DCMAKE_CXX_COMPILER="$compiler" -DCAIRN_TESTS=OFF \
-      -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DMINE"
+      -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DMINE" -DCMAKE_INSTALL_LIBDIR=/usr/lib/here -DCMAKE_INSTALL_INCLUDEDIR=/usr/include/here
     grep -m 1 -e "-O2 -DMINE" "$folder/compile_commands.json"
+    grep -x -e "libdir=/usr/lib/here" -e "includedir=/usr/include/here" "$folder/package/cairn.pc" | wc -l | grep -x 2
     grep -rE --include="build.*" 'rm -rf ".*/R&D \(1\)/demo"' "$folder"
     "$cmake" "$folder" -DBUILD_SHARED_LIBS=ON 2>&1 | grep "BUILD_SHARED_LIBS: " ;;
   *) echo "check.sh: no such step: $step"; exit 2 ;;
