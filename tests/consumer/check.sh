@@ -50,6 +50,9 @@ case $step in
     grep -m 1 -e "-O2 -DMINE" "$folder/compile_commands.json"
     grep -x -e "libdir=/usr/lib/here" -e "includedir=/usr/include/here" "$folder/package/cairn.pc" | wc -l | grep -x 2
     grep -rE --include="build.*" 'rm -rf ".*/R&D \(1\)/demo"' "$folder"
-    "$cmake" "$folder" -DBUILD_SHARED_LIBS=ON 2>&1 | grep "BUILD_SHARED_LIBS: " ;;
+    "$cmake" "$folder" -DBUILD_SHARED_LIBS=ON 2>&1 | grep "BUILD_SHARED_LIBS: "
+    # The commit is that of a folder's own repository.
+    GIT_DIR=$root/.git "$cmake" -DSOURCE="$here" -DOUT="$folder/commit.h" -DVERSION=1 -P "$root/apps/common/commit.cmake"
+    grep unknown "$folder/commit.h" ;;
   *) echo "check.sh: no such step: $step"; exit 2 ;;
 esac
