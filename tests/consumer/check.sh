@@ -41,7 +41,9 @@ case $step in
     around="$work/R&D (1), a\$b"
     "$cmake" -G "$generator" -S "$here" -B "$around" -DCAIRN_SOURCE="$root" -DCMAKE_CXX_COMPILER="$compiler"
     "$cmake" --build "$around" --target cairn_headers
-    "$compiler" -std=c++20 -fsyntax-only -I "$here/own" -I "$around/cairn/include" "$here/main.cpp" ;;
+    # A user's program may have -ffast-math; the library's sources may not.
+    "$compiler" -std=c++20 -ffast-math -fsyntax-only -I "$here/own" -I "$around/cairn/include" "$here/main.cpp"
+    "$compiler" -std=c++20 -ffast-math -fsyntax-only -I "$root" "$root/core/error.cpp" 2>&1 | grep "compile Cairn without" ;;
   options)
     folder="$work/R&D (1)"
     rm -rf "$folder"
@@ -51,6 +53,7 @@ case $step in
     grep -x -e "libdir=/usr/lib/here" -e "includedir=/usr/include/here" "$folder/package/cairn.pc" | wc -l | grep -x 2
     grep -rE --include="build.*" 'rm -rf ".*/R&D \(1\)/demo"' "$folder"
     "$cmake" "$folder" -DBUILD_SHARED_LIBS=ON 2>&1 | grep "BUILD_SHARED_LIBS: "
+    "$cmake" "$folder" -DBUILD_SHARED_LIBS=OFF -DCMAKE_CXX_FLAGS=-ffast-math 2>&1 | grep -e "-ffast-math: "
     # The commit is that of a folder's own repository.
     GIT_DIR=$root/.git "$cmake" -DSOURCE="$here" -DOUT="$folder/commit.h" -DVERSION=1 -P "$root/apps/common/commit.cmake"
     grep unknown "$folder/commit.h" ;;
