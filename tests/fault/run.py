@@ -26,9 +26,9 @@ RESUME = "copy-task train --quiet --out run --resume"
 ENDLESS = f"copy-task train {MODEL} --iterations 100000000 --out run"
 EVALUATE = "copy-task evaluate --quiet --run run --sequences 1"
 FIGURE = f"copy-task figure {MODEL[11:]} --iterations 3 --variants full,clustered-2 --lengths 3,4 --out run"
-INDEX = (f"text-search index texts --quiet --model {HERE.parent / 'golden/bert'} --out index --batch 1 --passage-tokens 66"
+INDEX = ("text-search index texts --quiet --model \"$GOLDEN/bert\" --out index --batch 1 --passage-tokens 66"
          " --save-every 0 --threads 1")
-ATTEND = (f"attend --quiet --in {HERE.parent / 'golden/attend/self.safetensors'} --attention full"
+ATTEND = ("attend --quiet --in \"$GOLDEN/attend/self.safetensors\" --attention full"
           " --out result.safetensors --picture w.svg")
 WATCHDOG = 300  # seconds after which a process counts as hanging; no test depends on speed
 TIMES = re.compile(r"seconds|per_second|peak_bytes|time")
@@ -62,9 +62,11 @@ FAULTS = ("kill", "power", "fail:ENOSPC", "fail:EIO", "short")
 
 class Bench:
     def __init__(self, programs, faults):
-        self.faults = faults
         self.scratch = Path(tempfile.mkdtemp(prefix="cairn-fault-"))
-        self.environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
+        self.faults = self.scratch / "faults.so"
+        self.faults.symlink_to(faults)  # LD_PRELOAD cannot name a path with blanks
+        self.environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8",
+                            "GOLDEN": str(HERE.parent / "golden")}
         self.processes = 0
 
     def folder(self):
