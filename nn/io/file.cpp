@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <ios>
+#include <random>
 #include <system_error>
 
 #include "core/error.h"
@@ -121,7 +122,8 @@ void replace_file(const fs::path& path, const std::vector<std::string_view>& pie
   std::error_code error;
   const auto status = fs::symlink_status(path, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) return write_file(path, pieces);
-  const fs::path beside = concat(path, '.', getpid(), ".new");
+  // Another process may replace the file at the same time, in another container even one with the same process id.
+  const fs::path beside = concat(path, '.', std::random_device()(), ".new");
   try {
     write_file(beside, pieces, nullptr, path);
     fs::rename(beside, path, error);

@@ -54,8 +54,8 @@ void write_file(const std::filesystem::path& path, const std::vector<std::string
 
 // Creates or replaces a file atomically: at any moment it is the old file or the new one. The new one is on the disk
 // when this returns. It is first written under another name in the same folder, and has the permission bits of the old
-// one. A symbolic link or a terminal, which is no regular file, is written in place. Error (exit code 1): as
-// write_file; it cannot be renamed.
+// one. Other processes may do the same: the last one counts. A symbolic link or a terminal, which is no regular file,
+// is written in place. Error (exit code 1): as write_file; it cannot be renamed.
 void replace_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces);
 
 // Waits until the names in a folder (of files created, renamed or removed) are on the disk, if possible (on_loss).
