@@ -1,5 +1,7 @@
 #include "nn/io/checkpoint.h"
 
+#include <fcntl.h>
+
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -163,10 +165,10 @@ void save_checkpoint(const fs::path& run, Module& model, const Optimizer& optimi
   try {
     if (fs::create_directories(run)) sync_folder(fs::absolute(run).parent_path());
     fs::remove_all(folder);
-    fs::create_directory(folder);
     // The newest is missing where a save was stopped between the two renames: then the previous is all there is.
     const fs::path old = run / (fs::exists(run / newest) ? newest : previous);
-    if (fs::exists(old)) fs::permissions(folder, fs::status(old).permissions());
+    fs::exists(old) ? fs::create_directory(folder, old) : fs::create_directory(folder);
+    OpenFile(folder, O_RDONLY | O_DIRECTORY, "cannot be opened").take_access(old);
     const std::string json = Json{{"about", about}}.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
     std::string checksums = write_part(folder, old, json_name, {json});
     checksums += write_tensors(folder, old, weights_name, weights);

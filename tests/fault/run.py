@@ -295,6 +295,17 @@ def with_file_limit(bench, limit, reference):
     expect_same(folder, reference, "without the limit")
 
 
+def with_lacks(bench, error, reference):
+    """A save goes on, says once what the file system lacks, and opens no private file."""
+    folder = bench.folder()
+    bench.must(f"umask 022; {TRAIN.replace('6 --out', '3 --out')}; chmod 666 run/checkpoint/*; chmod 600 run/config.json", folder)
+    ended = bench.must(f"{RESUME} --iterations 6", folder, fault=f"lack:0:{error}")
+    told = [ended.stderr.count(each) for each in ("has no locks", "owner and permissions", "after a loss of power")]
+    mode = (folder / "run/config.json").stat().st_mode & 0o777
+    expect(told == [1, 1, 1] and mode == 0o600, f"told {told} times, config.json has mode {mode:o}: {outcome(ended)}")
+    expect_same(folder, reference, "with everything")
+
+
 def system_cases(bench, reference):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         yield f"{signal.Signals(number).name} in a training", lambda n=number: stop_by_signal(bench, n)
@@ -304,6 +315,8 @@ def system_cases(bench, reference):
     yield "standard output is closed", lambda: with_stream(bench, ">&-", 1)
     yield "standard output is a full device", lambda: with_stream(bench, ">/dev/full", 1)
     yield "standard error is closed", lambda: with_stream(bench, "2>&-", 0)
+    for error in ("EPERM", "ENOSYS", "EIO"):
+        yield f"a file system without permissions and locks ({error})", lambda e=error: with_lacks(bench, e, reference)
     for limit in (1, 2, 4):
         yield f"files may have {limit} KB", lambda n=limit: with_file_limit(bench, n, reference)
 
