@@ -9,10 +9,9 @@ namespace cairn {
 
 // Parses a JSON value. `where` (a file's name) begins every message. Errors (DataError): not JSON (with line and
 // column), not UTF-8, no value or more than one, nested more than 64 deep, an object with a key twice, a number too
-// large for a double. A whole number beyond 64 bits becomes a double.
+// large for a double. Error (OutOfMemory): parsing might take more memory than there is. A whole number beyond 64 bits
+// becomes a double. Time grows with the text, also where an object has many keys; but at() looks through them all.
 nlohmann::ordered_json parse_json(std::string_view text, const std::string& where);
-// The same with objects that are sorted by key. They are faster if there are thousands of keys.
-nlohmann::json parse_sorted_json(std::string_view text, const std::string& where);
 // The same for a file. Errors (DataError): also as read_file.
 nlohmann::ordered_json read_json(const std::filesystem::path& path);
 // The same for a file with one object. Without such a file, an empty object. Error (DataError): also another value.

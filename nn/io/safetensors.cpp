@@ -19,7 +19,7 @@
 namespace cairn {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian, and numbers are copied as is");
 
@@ -86,7 +86,7 @@ Entry parse_entry(const std::string& name, const Json& json, uint64_t bytes_ther
 std::vector<Entry> parse_header(const std::string& text, uint64_t bytes_there, TensorFile& file) {
   // The library would also take white space before the header, and a NUL as its end.
   const bool begins = text.starts_with('{') && text.find('\0') == std::string::npos;
-  const Json header = begins ? parse_sorted_json(text, "header") : Json();
+  const Json header = begins ? parse_json(text, "header") : Json();
   check<DataError>(header.is_object(), "not a safetensors file: expected a header that is a JSON object");
   std::vector<Entry> entries;
   for (const auto& [name, json] : header.get_ref<const Json::object_t&>()) {
