@@ -73,11 +73,15 @@ struct Builder {
 
 }  // namespace
 
-Json parse_json(std::string_view text, const std::string& where) try {
-  constexpr size_t most = 32;  // times the text: "[[],[]" has 3 bytes for an element of 16 and its storage
-  check<OutOfMemory>(text.size() <= available_memory(Device::cpu) / most, where, ": out of memory: to parse JSON of ",
-                     text.size(), " bytes takes up to ", most, " times as much, and ", available_memory(Device::cpu),
+void check_json_memory(size_t bytes, const std::string& where) {
+  constexpr size_t most = 32;  // times the text: each array in "[[[[" has an element of 16 bytes, and two blocks
+  check<OutOfMemory>(bytes <= available_memory(Device::cpu) / most, where, ": out of memory: to parse JSON of ", bytes,
+                     " bytes may take ", most, " times as much, and ", available_memory(Device::cpu),
                      " are available to this process");
+}
+
+Json parse_json(std::string_view text, const std::string& where) try {
+  check_json_memory(text.size(), where);
   // Versions of the library have different words for it.
   check<DataError>(text.find_first_not_of(" \t\r\n") != std::string_view::npos, where, ": expected JSON, got nothing");
   check<DataError>(text.find('\0') == std::string_view::npos, where, ": expected JSON, got a NUL byte");
