@@ -43,7 +43,7 @@ struct EvaluateCommand : Command {
                         ": was trained with --attention ", other.settings.model.attention, ", expected none");
     }
     const std::vector<std::string> specs = all_specs();
-    const Corpus corpus = read_corpus(read_safetensors(data.empty() ? run_.settings.data : data));
+    const Corpus corpus = read_corpus(TensorReader(data.empty() ? run_.settings.data : data));
     const auto sequences_of = [&](const SavedRun& run) {
       return join(sentences_of(corpus, part, run.front_end, run.settings), run.settings.join);
     };

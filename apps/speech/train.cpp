@@ -12,18 +12,17 @@ namespace cairn::speech {
 
 using Json = nlohmann::ordered_json;
 
-SpeechTask::SpeechTask(const Settings& settings, const DeviceAndDType& compute, const Corpus& corpus,
-                       const std::string& from)
+SpeechTask::SpeechTask(const Settings& settings, const DeviceAndDType& compute, Corpus corpus, const std::string& from)
     : settings_(settings),
       front_end_(corpus.front_end),
-      train_(sentences_of(corpus, "train", front_end_, settings)),
       dev_(sentences_of(corpus, "dev", front_end_, settings)),
+      train_(sentences_of(std::move(corpus), "train", front_end_, settings)),
       epochs_(train_, settings),
       generator_(uint64_t(settings.compute.seed)),
       model_(settings, front_end_.filterbanks(), front_end_.classes(), generator_) {
   for (const auto& [part, sentences] : {std::pair("train", &train_), std::pair("dev", &dev_)})
     check<DataError>(std::any_of(sentences->begin(), sentences->end(), [](auto& each) { return !each.labels.empty(); }),
-                     corpus.where, ": no sentence of ", part, " has phones; training needs some in train and in dev");
+                     settings.data, ": no sentence of ", part, " has phones; training needs some in train and in dev");
   if (!from.empty()) {
     RunFolder::config("--init-from", from);  // or there is no run
     const FrontEnd other = read_front_end(from);

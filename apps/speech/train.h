@@ -18,8 +18,7 @@ class SpeechTask : public RunTask {
  public:
   // Starts from the weights of the run in `from`, if it is not empty. Errors: as sentences_of() for the parts train and
   // dev, and as initialize(); DataError: that run has other phones or another number of filterbanks than the data.
-  SpeechTask(const Settings& settings, const DeviceAndDType& compute, const Corpus& corpus,
-             const std::string& from = "");
+  SpeechTask(const Settings& settings, const DeviceAndDType& compute, Corpus corpus, const std::string& from = "");
 
   Model& model() override { return model_; }
   const TrainingOptions& options() const override { return settings_.training; }
@@ -34,7 +33,7 @@ class SpeechTask : public RunTask {
  private:
   const Settings& settings_;
   FrontEnd front_end_;
-  std::vector<Sentence> train_, dev_;
+  std::vector<Sentence> dev_, train_;
   Epochs epochs_;
   Generator generator_;
   Model model_;

@@ -70,7 +70,7 @@ struct QueryCommand : Command {
     options.attention = index.attention;
     options.compute.seed = index.seed;
     embedder = std::make_unique<Embedder>(options);
-    const bool same_features = index.records.empty() || index.records[0].row.size() == size_t(embedder->features());
+    const bool same_features = index.records.empty() || index.records[0].row.elements() == embedder->features();
     check<DataError>(embedder->fingerprint() == index.fingerprint && same_features, "--index ", index_file,
                      ": was made with another model than ", in_quotes(options.model),
                      "; name the right folder with --model, or index again");
