@@ -19,7 +19,8 @@ struct bfloat16 {
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));  // one instruction in place of six
 #else
     const auto word = std::bit_cast<uint32_t>(value);
-    bits = value != value ? uint16_t(word >> 16 | 0x40) : uint16_t((word + 0x7fff + (word >> 16 & 1)) >> 16);
+    bits = (word & 0x7fffffff) > 0x7f800000 ? uint16_t(word >> 16 | 0x40)
+                                            : uint16_t((word + 0x7fff + (word >> 16 & 1)) >> 16);
 #endif
   }
   CAIRN_HD explicit operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "core/strict_math.h"
+
 namespace cairn {
 
 struct Error : std::runtime_error {

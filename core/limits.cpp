@@ -2,28 +2,43 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
+#include <sstream>
+
+#include "core/error.h"
 
 namespace cairn {
 
-Limits read_limits(const std::string& folder) {
-  Limits limits;
-  int64_t quota = 0, period = 0, bytes = 0;
-  if (std::ifstream(folder + "/cpu.max") >> quota >> period && quota > 0 && period > 0)
-    limits.processors = int(std::min<int64_t>(limits.processors, (quota - 1) / period + 1));
-  if (std::ifstream(folder + "/memory.max") >> bytes && bytes > 0) limits.memory = size_t(bytes);
+Limits read_limits(const std::string& folder, Limits limits) {
+  std::filesystem::path group = folder;
+  for (; group != group.parent_path(); group = group.parent_path()) {
+    int64_t quota = 0, period = 0, bytes = 0;
+    if ((std::ifstream(group / "cpu.max") >> quota >> period ||
+         (std::ifstream(group / "cpu.cfs_quota_us") >> quota &&
+          std::ifstream(group / "cpu.cfs_period_us") >> period)) &&
+        quota > 0 && period > 0)
+      limits.processors = int(std::min<int64_t>(limits.processors, (quota - 1) / period + 1));
+    for (const char* file : {"memory.max", "memory.limit_in_bytes"})
+      if (std::ifstream(group / file) >> bytes && bytes > 0) limits.memory = std::min(limits.memory, size_t(bytes));
+  }
   return limits;
 }
 
-static Limits own_limits() {
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);)
-    if (line.starts_with("0::")) return read_limits("/sys/fs/cgroup" + line.substr(3));  // the group of version 2
-  return {};
+Limits limits_of_process(const std::string& groups, const std::string& mounts) {
+  Limits limits;
+  std::ifstream lines(groups);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t names = line.find(':') + 1, path = line.find(':', names) + 1;
+    std::istringstream controllers(line.substr(names, path - 1 - names) + ',');  // of version 2: one, without a name
+    for (std::string name; std::getline(controllers, name, ',');)
+      limits = read_limits(concat(mounts, '/', name, line.substr(path)), limits);
+  }
+  return limits;
 }
 
 const Limits& limits() {
-  static const Limits read = own_limits();
+  static const Limits read = limits_of_process("/proc/self/cgroup", "/sys/fs/cgroup");
   return read;
 }
 

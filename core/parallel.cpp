@@ -22,7 +22,7 @@ namespace cairn {
 namespace {
 
 // The processors that this process may use: those of its affinity (taskset, containers), at most as many as its control
-// group has time for.
+// groups have time for.
 int available() {
   cpu_set_t allowed;
   const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;

@@ -12,7 +12,7 @@
 namespace cairn {
 
 // The number of threads for the loops below. Error: less than 1. The default is the number of processors that this
-// process may use: its affinity and the limit of its control group count.
+// process may use: its affinity and the limits of its control groups count.
 void set_threads(int threads);
 int threads();
 

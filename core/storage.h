@@ -32,7 +32,7 @@ class Storage {
 };
 
 // The limit for allocations on a device, in bytes. CUDA: the free memory. CPU: all memory of the machine, or 15/16 of
-// this process's control group if that is less (limits.h).
+// this process's smallest control group if that is less (limits.h).
 size_t available_memory(Device device);
 
 // Bytes of a device.

@@ -25,7 +25,8 @@ TEXTBOOKS = {"nn/TUTORIAL.md", "core/READING.md"}  # and apps/lessons/, which ha
 
 
 def tracked_files():
-    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], stdout=subprocess.PIPE, text=True, check=True)
+    listed = subprocess.run(["git", "--git-dir=.git", "--work-tree=.", "ls-files", "-z"], cwd=ROOT, stdout=subprocess.PIPE,
+                            text=True, check=True)
     paths = [pathlib.Path(name) for name in listed.stdout.split("\0") if name]
     return [path for path in paths if (ROOT / path).is_file()]
 

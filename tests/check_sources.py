@@ -106,8 +106,8 @@ def main():
         print("check_sources: clang-include-cleaner 18 or later is not here (Debian: clang-tools-19)", file=sys.stderr)
         return 77
     entries = {entry["file"]: entry for entry in json.loads((build / "compile_commands.json").read_text())}
-    listed = subprocess.run(["git", "ls-files", "*.cpp", "*.cu", "*.h", "*.cuh"], cwd=ROOT, check=True, capture_output=True,
-                            text=True).stdout.split()
+    listed = subprocess.run(["git", "--git-dir=.git", "--work-tree=.", "ls-files", "*.cpp", "*.cu", "*.h", "*.cuh"], cwd=ROOT,
+                            check=True, capture_output=True, text=True).stdout.split()
     names = [name for name in listed if name.endswith("h") or str(ROOT / name) in entries]
     with tempfile.TemporaryDirectory() as database:
         commands = [{**entry, "command": shlex.join(portable(entry["command"]))} for entry in entries.values()]

@@ -104,7 +104,7 @@ if [ -z "$bin" ]; then
 fi
 missing=$(ldd "$bin/cairn-cuda-tests" | sed -n 's/ => not found//p' | xargs)
 [ -z "$missing" ] || { say "libraries: FAILED, not found (add their folder to LD_LIBRARY_PATH): $missing"; exit 1; }
-say "commit $(git describe --always --dirty 2>/dev/null || echo unknown), $(date -u +%F)"
+say "commit $(git --git-dir=.git --work-tree=. describe --always --dirty 2>/dev/null || echo unknown), $(date -u +%F)"
 bench=("$bin/attention-bench")
 step device 15 '^NVIDIA' bash -c 'nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
   exec "$0" run --device cuda --attention full --length 16 --batch 1 --repeat 1' "${bench[@]}" || exit 1

@@ -16,6 +16,7 @@
 #include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -24,6 +25,7 @@
 #include "core/did_you_mean.h"
 #include "core/error.h"
 #include "core/parallel.h"
+#include "nn/io/file.h"
 #include "nn/io/json.h"
 #include "nn/parallel/communicator.h"
 
@@ -202,6 +204,10 @@ int run_program(const char* name, const char* summary, const char* footer, const
   std::signal(SIGXFSZ, SIG_IGN);
   keep_standard_streams();
   program_name = name;
+  on_loss = [](const std::filesystem::path& path, const char* what) {
+    static std::set<std::string> told;
+    if (told.insert(what).second) note(concat(isatty(STDERR_FILENO) ? "\r\033[K" : "", path, ": ", what), false);
+  };
   std::unique_ptr<Communicator> ranks;
   try {
     ranks = connect();

@@ -62,7 +62,7 @@ struct Command {
 
 // The main function of a program with these commands: runs one, and returns the exit code. With several processes of
 // mpirun or Slurm, only rank 0 has a standard output. Rank 0 alone reports an error that all ranks find. A process that
-// fails ends all.
+// fails ends all. What a save cannot keep (on_loss in nn/io/file.h) is noted once.
 int run_program(const char* name, const char* summary, const char* footer, const std::vector<Command>& commands,
                 int argc, char** argv);
 

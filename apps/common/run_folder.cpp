@@ -70,9 +70,11 @@ RunFolder::RunFolder(const fs::path& folder, const Json& config) : folder_(folde
   check(!error, "--out ", folder, ": cannot make the folder: ", error);
   if (is_new) sync_folder(fs::absolute(folder).parent_path());
   lock_.emplace(folder / ".lock", O_RDWR | O_CREAT, "cannot write into the folder");
-  // A file system without locks fails with another error. Then nothing keeps other processes out.
-  check<InUse>(flock(lock_->number(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK, "--out ", folder,
-               ": another run is writing into this folder; wait for it, or choose another folder");
+  if (flock(lock_->number(), LOCK_EX | LOCK_NB) != 0) {
+    check<InUse>(errno != EWOULDBLOCK, "--out ", folder,
+                 ": another run is writing into this folder; wait for it, or choose another folder");
+    on_loss(folder, "the file system has no locks, so start no second run in this folder");
+  }
   write(config_name, config.dump(2) + "\n");
 }
 

@@ -4,10 +4,12 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "apps/common/format.h"
 #include "core/error.h"
+#include "nn/io/json.h"
 
 namespace cairn::svg {
 
@@ -41,12 +43,14 @@ std::string style() {
 
 std::string escape(const std::string& text) {
   std::string result;
-  for (char ch : text) switch (ch) {
+  for (char ch : nlohmann::json::parse(printed(text)).get<std::string>()) switch (ch) {
       case '&': result += "&amp;"; break;
       case '<': result += "&lt;"; break;
       case '>': result += "&gt;"; break;
       case '"': result += "&quot;"; break;
-      default: result += static_cast<unsigned char>(ch) < 32 ? ' ' : ch;
+      default:
+        result += static_cast<unsigned char>(ch) < 32 ? ' ' : ch;
+        if (result.ends_with("\uFFFE") || result.ends_with("\uFFFF")) result.back() = '\xbd';  // U+FFFD
     }
   return result;
 }

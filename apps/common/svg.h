@@ -17,7 +17,8 @@ inline constexpr int colors = 8, ramp = 9;
 
 // CSS: custom properties for both themes and the classes that pictures use.
 std::string style();
-// Text for HTML and XML, in elements and attributes. Control characters become spaces.
+// Any text for HTML and XML, in elements and attributes. Control characters become spaces. Bytes that are not UTF-8,
+// and U+FFFE and U+FFFF, which XML does not allow, become U+FFFD.
 std::string escape(const std::string& text);
 // For people: 3 significant digits, "12,500", "1.2M"; "83%" or "99.96%" with `percent`; NaN is a dash.
 std::string number(double value, bool percent = false);

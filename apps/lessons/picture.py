@@ -9,7 +9,7 @@ import textwrap
 
 WIDTH, LINES = 84, 2  # characters, lines of the command that are shown
 
-output = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, text=True).stdout.splitlines()
+output = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, text=True, errors="replace").stdout.splitlines()
 lines = ["$ " + " ".join(sys.argv[1:])]
 for line in output[:LINES]:
     line = re.sub(r"(thread|block|at) (?=[(\d])", "\\1\N{NO-BREAK SPACE}", line)
@@ -21,7 +21,7 @@ text{{font:13px ui-monospace,Menlo,Consolas,monospace;fill:var(--ink);white-spac
 .bad{{fill:var(--bad);font-weight:bold}}.place{{fill:var(--place)}}.who{{fill:var(--who)}}</style>
 <rect width="100%" height="100%" rx="8"/>""")
 for number, line in enumerate(lines):
-    marked = html.escape(line)
+    marked = html.escape(re.sub("[^ -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", " ", line))  # what XML allows
     for name, pattern in {"bad": r"^red:", "place": r"\w+\.cu:\d+", "who": r"(?:thread|block)\s\(\d+,\d+,\d+\)"}.items():
         marked = re.sub(pattern, rf'<tspan class="{name}">\g<0></tspan>', marked)
     print(f'<text x="16" y="{22 * number + 28}">{marked}</text>')

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <utility>
 
-#include "apps/common/training.h"
 #include "apps/speech/decode.h"
 #include "apps/speech/features.h"
 #include "autograd/ops.h"
 #include "core/error.h"
+#include "core/random.h"
 #include "nn/io/json.h"
 
 namespace cairn::speech {
@@ -43,9 +44,9 @@ Batch make_batch(const std::vector<Sentence>& sequences, const Settings& setting
   return result;
 }
 
-std::vector<Sentence> sentences_of(const Corpus& corpus, const std::string& part, const FrontEnd& model,
+std::vector<Sentence> sentences_of(Corpus corpus, const std::string& part, const FrontEnd& model,
                                    const Settings& settings) {
-  std::vector<Sentence> sentences = corpus.parts.at(part);
+  std::vector<Sentence> sentences = std::move(corpus.parts.at(part));
   check<DataError>(!sentences.empty(), corpus.where, ": the part ", part, " has no sentences");
   check<DataError>(corpus.front_end.filterbanks() == model.filterbanks(), corpus.where, ": has ",
                    corpus.front_end.filterbanks(), " filterbanks, the model takes ", model.filterbanks(),
@@ -60,7 +61,7 @@ std::vector<Sentence> sentences_of(const Corpus& corpus, const std::string& part
                        in_quotes(phone));
     }
     for (int32_t& label : sentence.alignment) label = labels[size_t(label)];
-    sentence.features = model.normalized(sentence.features);
+    sentence.features = model.normalized(std::move(sentence.features));
     // Joined sentences share a position, and equal phones at the seam need a blank.
     const int64_t positions = settings.join > 1 ? sentence.frames() / settings.stride - 1
                                                 : position_count(sentence.frames(), settings.stride);

@@ -30,8 +30,9 @@ Batch make_batch(const std::vector<Sentence>& sequences, const Settings& setting
 
 // The sentences of a part of the data as a model takes them: normalized, and with the model's labels. Errors
 // (DataError; file and sentence are named): there are none; the model takes another number of filterbanks; the model
-// does not know a label's phone; the labels do not fit into the positions, or would not after joining.
-std::vector<Sentence> sentences_of(const Corpus& corpus, const std::string& part, const FrontEnd& model,
+// does not know a label's phone; the labels do not fit into the positions, or would not after joining. A corpus that is
+// moved here lends its memory to them.
+std::vector<Sentence> sentences_of(Corpus corpus, const std::string& part, const FrontEnd& model,
                                    const Settings& settings);
 // Every `count` sentences as one sequence, which then has the name of the first, and no alignment.
 std::vector<Sentence> join(const std::vector<Sentence>& sentences, int64_t count);

@@ -114,7 +114,7 @@ struct Comparison {
       model.seeds.push_back(std::move(run));
     }
     const SavedRun& first = *models[0].seeds[0];
-    corpus = read_corpus(read_safetensors(data.empty() ? first.settings.data : data));
+    corpus = read_corpus(TensorReader(data.empty() ? first.settings.data : data));
     if (joined == 0) joined = first.settings.join;
     for (Trained& model : models) {
       for (const auto& run : model.seeds) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "apps/speech/features.h"
 #include "core/error.h"
@@ -15,8 +16,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::vector<int32_t> read_labels(const TensorFile& file, const std::string& name, int32_t low, size_t phones) {
-  const Tensor& tensor = file.at(name);
+std::vector<int32_t> read_labels(const TensorReader& file, const std::string& name, int32_t low, size_t phones) {
+  const Tensor tensor = file.read(name);
   check<DataError>(tensor.dtype() == DType::int32 && tensor.rank() == 1, file.where, ": ", in_quotes(name),
                    ": expected int32 [n], got ", cairn::name(tensor.dtype()), " ", tensor.shape());
   std::vector<int32_t> labels = tensor.to_vector<int32_t>();
@@ -26,15 +27,15 @@ std::vector<int32_t> read_labels(const TensorFile& file, const std::string& name
   return labels;
 }
 
-Sentence read_sentence(const TensorFile& file, const std::string& name, const FrontEnd& front_end) {
+Sentence read_sentence(const TensorReader& file, const std::string& name, const FrontEnd& front_end) {
   const size_t phones = front_end.phones.size();
-  const Tensor& features = file.at(name + "/features");
+  const Tensor features = file.read(name + "/features");
   check<DataError>(features.dtype() == DType::float32 && features.rank() == 2 && features.size(0) > 0 &&
                        features.size(1) == front_end.filterbanks(),
                    file.where, ": ", in_quotes(name), ": expected float32 features [frames, ", front_end.filterbanks(),
                    "], got ", cairn::name(features.dtype()), " ", features.shape());
   Sentence sentence{name, features, read_labels(file, name + "/labels", 1, phones), {}};
-  if (!file.find(name + "/alignment")) return sentence;
+  if (!file.contains(name + "/alignment")) return sentence;
   sentence.alignment = read_labels(file, name + "/alignment", 0, phones);
   check<DataError>(int64_t(sentence.alignment.size()) == sentence.frames(), file.where, ": ", in_quotes(name),
                    ": the alignment has ", sentence.alignment.size(), " frames, the features have ", sentence.frames());
@@ -48,8 +49,8 @@ int32_t FrontEnd::label(const std::string& phone) const {
   return found == phones.end() ? 0 : int32_t(found - phones.begin()) + 1;
 }
 
-Tensor FrontEnd::normalized(const Tensor& features) const {
-  Tensor result = features.clone();
+Tensor FrontEnd::normalized(Tensor features) const {
+  Tensor result = features.unique() ? std::move(features) : features.clone();
   auto* x = result.mutable_data<float>();
   for (int64_t i = 0; i < result.elements(); ++i) {
     const auto filter = size_t(i % filterbanks());
@@ -98,7 +99,7 @@ void write_corpus(const std::filesystem::path& path, const Corpus& corpus) {
   write_safetensors(path, file);
 }
 
-Corpus read_corpus(const TensorFile& file) try {
+Corpus read_corpus(const TensorReader& file) try {
   const auto about = [&](const char* key) {
     const auto found = file.metadata.find(key);
     check<DataError>(found != file.metadata.end(), file.where, ": no prepared data; make some with speech prepare");

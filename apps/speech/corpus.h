@@ -34,8 +34,8 @@ struct FrontEnd {
   const std::string& phone(int32_t label) const { return phones[size_t(label) - 1]; }
   // The label of a phone; 0 if there is no such phone.
   int32_t label(const std::string& phone) const;
-  // (features - mean) / deviation.
-  Tensor normalized(const Tensor& features) const;
+  // (features - mean) / deviation; in place if no other tensor shares their memory.
+  Tensor normalized(Tensor features) const;
   bool operator==(const FrontEnd&) const = default;
 };
 // Error (DataError): no name for a phone, because it is empty, has control characters or is not UTF-8.
@@ -53,6 +53,6 @@ struct Corpus {
 // Errors: as write_safetensors.
 void write_corpus(const std::filesystem::path& file, const Corpus& corpus);
 // Error (DataError): the file is damaged, or not one of prepared data.
-Corpus read_corpus(const TensorFile& file);
+Corpus read_corpus(const TensorReader& file);
 
 }  // namespace cairn::speech

@@ -24,5 +24,6 @@ if ! (cd "$unpacked" && apt-get download -q festvox-ru); then
   exit 4
 fi
 dpkg-deb -x "$unpacked"/festvox-ru_*.deb "$unpacked"
-mv "$unpacked/usr/share/festival/voices/russian/$voice" "$1/"  # last: the folder is whole, or not there
+# Last: the folder is whole, or not there. Another process may have made it meanwhile.
+mv "$unpacked/usr/share/festival/voices/russian/$voice" "$1/" || [ -d "$1/$voice" ]
 echo "$1/$voice"

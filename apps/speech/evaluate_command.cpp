@@ -63,7 +63,7 @@ void evaluate_command(CommandLine& line) {
                       ": was trained with --attention ", other->settings.model.attention, ", expected none");
   }
   const std::vector<std::string> specs = all_specs(run, attention, line.quiet);
-  const Corpus corpus = read_corpus(read_safetensors(data.empty() ? run.settings.data : data));
+  const Corpus corpus = read_corpus(TensorReader(data.empty() ? run.settings.data : data));
   const auto sequences_of = [&](const SavedRun& of) {
     return join(sentences_of(corpus, part, of.front_end, of.settings), of.settings.join);
   };

@@ -12,13 +12,13 @@ namespace cairn::speech {
 
 using Json = nlohmann::ordered_json;
 
-TrainingData::TrainingData(const Corpus& corpus, const Settings& settings)
+TrainingData::TrainingData(Corpus corpus, const Settings& settings)
     : front_end(corpus.front_end),
-      train(sentences_of(corpus, "train", front_end, settings)),
-      dev(sentences_of(corpus, "dev", front_end, settings)) {
+      dev(sentences_of(corpus, "dev", front_end, settings)),
+      train(sentences_of(std::move(corpus), "train", front_end, settings)) {
   for (const auto& [part, sentences] : {std::pair("train", &train), std::pair("dev", &dev)})
     check<DataError>(std::any_of(sentences->begin(), sentences->end(), [](auto& each) { return !each.labels.empty(); }),
-                     corpus.where, ": no sentence of ", part, " has phones; training needs some in train and in dev");
+                     settings.data, ": no sentence of ", part, " has phones; training needs some in train and in dev");
 }
 
 // Gives the model the weights of the run that --init-from names.
@@ -32,7 +32,7 @@ static void start_from(const Settings& settings, const FrontEnd& front_end, Mode
 }
 
 Json train(const Run& run, const Settings& settings, const DeviceAndDType& compute) {
-  const TrainingData data(read_corpus(read_safetensors(settings.data)), settings);
+  const TrainingData data(read_corpus(TensorReader(settings.data)), settings);
   const auto seed = uint64_t(settings.compute.seed);
   Generator generator(seed);
   Model model(settings, data.front_end.filterbanks(), data.front_end.classes(), generator);

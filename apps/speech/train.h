@@ -17,13 +17,13 @@ namespace cairn::speech {
 // initialize() and Training; DataError: --init-from has other phones or another number of filterbanks than the data.
 nlohmann::ordered_json train(const Run& run, const Settings& settings, const DeviceAndDType& compute);
 
-// The parts train and dev of prepared data.
+// The parts dev and train of prepared data.
 struct TrainingData {
   FrontEnd front_end;
-  std::vector<Sentence> train, dev;
+  std::vector<Sentence> dev, train;
 
   // Errors: as sentences_of(); DataError: no sentence of a part has phones.
-  TrainingData(const Corpus& corpus, const Settings& settings);
+  TrainingData(Corpus corpus, const Settings& settings);
 };
 
 // Writes report.html: the training, and what the model does, which is on the CPU from then on. The result is null if

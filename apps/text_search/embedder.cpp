@@ -13,6 +13,7 @@
 #include "nn/io/bert_folder.h"
 #include "nn/io/file.h"
 #include "nn/io/hash.h"
+#include "nn/io/safetensors.h"
 
 namespace cairn::text_search {
 
@@ -34,9 +35,10 @@ Embedder::Embedder(const EmbedderOptions& options)
   move_to(*bert_, compute_.device);
   bert_->activation_dtype = compute_.activations;
   std::string hashes;
-  for (const char* name :
+  for (const std::string name :
        {"config.json", "model.safetensors", "sentence_bert_config.json", "tokenizer_config.json", "vocab.txt"})
-    if (is_there(folder / name)) hashes += xxh128(read_file(folder / name));
+    if (is_there(folder / name))
+      hashes += name == "model.safetensors" ? TensorReader(folder / name).hash() : xxh128(read_file(folder / name));
   fingerprint_ = xxh128(hashes);
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include <string_view>
 #include <system_error>
 
 #include "apps/text_search/files.h"
@@ -19,9 +20,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-bool has_unit_length(const std::vector<float>& row) {
+bool has_unit_length(const Tensor& row) {
   double square = 0;
-  for (const float x : row) square += double(x) * double(x);
+  for (int64_t i = 0; i < row.elements(); ++i) square += double(row.data<float>()[i]) * double(row.data<float>()[i]);
   return std::abs(square - 1) < 1e-2;
 }
 
@@ -31,7 +32,7 @@ int64_t number_of(const Json& object, const char* key) { return int64_t(object.a
 
 }  // namespace
 
-Index parse_index(const TensorFile& file) try {
+Index parse_index(const TensorReader& file) try {
   const auto expect = [&](bool condition, const auto&... what) {
     check<DataError>(condition, file.where, ": damaged: ", what...);
   };
@@ -44,41 +45,44 @@ Index parse_index(const TensorFile& file) try {
   index.seed = number_of(settings, "seed");
   index.model = text_of(settings, "model");
   index.complete = text_of(settings, "complete") == "yes";
-  const Tensor &embeddings = file.at("embeddings"), &passages = file.at("passages");
-  expect(embeddings.dtype() == DType::float32 && embeddings.rank() == 2 && embeddings.size(1) > 0,
+  const TensorReader::Entry &embeddings = file.at("embeddings"), &passages = file.at("passages");
+  expect(embeddings.dtype == DType::float32 && embeddings.shape.rank() == 2 && embeddings.shape[1] > 0,
          "embeddings: expected float32 [n, features]");
-  expect(passages.dtype() == DType::uint8 && passages.rank() == 1, "passages: expected uint8 [bytes]");
-  const std::vector<std::string> lines = lines_of({static_cast<const char*>(passages.raw()), size_t(passages.size(0))});
-  const int64_t n = embeddings.size(0), features = embeddings.size(1);
-  expect(n == int64_t(lines.size()), "expected one embedding per passage, got ", n, " for ", lines.size());
+  expect(passages.dtype == DType::uint8 && passages.shape.rank() == 1, "passages: expected uint8 [bytes]");
+  Tensor text = file.read("passages");
+  std::string_view left(static_cast<const char*>(text.raw()), text.bytes());
+  for (std::string_view line; !left.empty(); left.remove_prefix(std::min(line.size() + 1, left.size()))) {
+    line = left.substr(0, left.find('\n'));
+    const Json passage = parse_json(line, concat(file.where, ": passage ", index.records.size() + 1));
+    index.records.push_back({text_of(passage, "path"), number_of(passage, "line"), number_of(passage, "last_line"),
+                             text_of(passage, "text"), Tensor()});
+  }
+  text = {};
+  const int64_t n = embeddings.shape[0], found = int64_t(index.records.size());
+  expect(n == found, "expected one embedding per passage, got ", n, " for ", found);
+  const Tensor rows = file.read("embeddings");
   for (int64_t i = 0; i < n; ++i) {
-    const Json passage = parse_json(lines[size_t(i)], concat(file.where, ": passage ", i + 1));
-    const float* row = embeddings.data<float>() + i * features;
-    index.records.push_back({text_of(passage, "path"),
-                             number_of(passage, "line"),
-                             number_of(passage, "last_line"),
-                             text_of(passage, "text"),
-                             {row, row + features}});
-    expect(has_unit_length(index.records.back().row), "row ", i + 1, " does not have length 1");
+    index.records[size_t(i)].row = rows.slice(i, i + 1);
+    expect(has_unit_length(index.records[size_t(i)].row), "row ", i + 1, " does not have length 1");
   }
   return index;
 } catch (const Json::exception&) {
   throw DataError(concat(file.where, ": damaged: its metadata lacks a key, or has a value of another type"));
 }
 
-Index read_index(const std::filesystem::path& file) { return parse_index(read_safetensors(file)); }
+Index read_index(const std::filesystem::path& file) { return parse_index(TensorReader(file)); }
 
 void write_index(const std::filesystem::path& file, const Index& index) {
   std::string lines;
   std::vector<float> rows;
   int64_t n = 0, features = 1;
   for (const Record& record : index.records) {
-    if (record.row.empty()) continue;
+    if (!record.row.defined()) continue;
     const Json json = {
         {"path", record.path}, {"line", record.line}, {"last_line", record.last_line}, {"text", record.text}};
     lines += json.dump() + "\n";
-    rows.insert(rows.end(), record.row.begin(), record.row.end());
-    features = int64_t(record.row.size());
+    features = record.row.elements();
+    rows.insert(rows.end(), record.row.data<float>(), record.row.data<float>() + features);
     ++n;
   }
   const Json settings = {{"fingerprint", index.fingerprint},
@@ -96,7 +100,7 @@ void write_index(const std::filesystem::path& file, const Index& index) {
 std::vector<Hit> search(const Index& index, const std::vector<float>& query, int64_t top) {
   std::vector<Hit> all;
   for (const Record& record : index.records)
-    all.push_back({std::inner_product(query.begin(), query.end(), record.row.begin(), 0.0), &record});
+    all.push_back({std::inner_product(query.begin(), query.end(), record.row.data<float>(), 0.0), &record});
   std::stable_sort(all.begin(), all.end(), [](const Hit& a, const Hit& b) { return a.score > b.score; });
   std::vector<Hit> hits;
   std::set<std::string_view> texts;

@@ -17,7 +17,7 @@ struct Record {
   std::string path;                 // absolute
   int64_t line = 1, last_line = 1;  // in the file, from 1
   std::string text;                 // UTF-8
-  std::vector<float> row;           // the embedding; empty: not computed yet
+  Tensor row;                       // the embedding, float32; undefined: not computed yet
 };
 
 struct Index {
@@ -31,7 +31,7 @@ struct Index {
 
 // Errors (DataError): not an index; a damaged one; as read_safetensors.
 Index read_index(const std::filesystem::path& file);
-Index parse_index(const TensorFile& file);
+Index parse_index(const TensorReader& file);
 
 // Writes the records that have a row. Replaces the file as a whole or not at all. Error: it cannot be written.
 void write_index(const std::filesystem::path& file, const Index& index);

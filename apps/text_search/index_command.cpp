@@ -107,7 +107,7 @@ struct Indexing {
     Sequences sequences;
     int64_t tokens = 0;
     for (Record& record : index.records) {
-      if (!record.row.empty()) continue;
+      if (record.row.defined()) continue;
       waiting.push_back(&record);
       sequences.push_back(embedder.tokenizer().encode(record.text, passage_tokens));
       tokens += int64_t(sequences.back().size());
@@ -117,7 +117,7 @@ struct Indexing {
     bool is_new = false;
     try {
       embedder.embed(sequences, line.quiet, [&](size_t i, const float* row) {
-        waiting[i]->row.assign(row, row + embedder.features());
+        waiting[i]->row = Tensor::from(std::vector<float>(row, row + embedder.features()), {embedder.features()});
         is_new = true;
         if (time.seconds() - saved < save_every) return;
         write_index(file, index);

@@ -32,7 +32,7 @@ Embedder open_model(const Index& index, const std::string& file, const std::stri
   options.model = folder.empty() ? index.model : folder;
   options.attention = index.attention;
   Embedder embedder(options);
-  const bool same_features = index.records.empty() || index.records[0].row.size() == size_t(embedder.features());
+  const bool same_features = index.records.empty() || index.records[0].row.elements() == embedder.features();
   check<DataError>(embedder.fingerprint() == index.fingerprint && same_features, "--index ", file,
                    ": was made with another model than ", in_quotes(options.model),
                    "; name the right folder with --model, or index again");

@@ -2,10 +2,11 @@
 # paths that begin with cairn/, so the compiler cannot confuse a user's own core/error.h with Cairn's.
 file(GLOB_RECURSE headers RELATIVE ${SOURCE} ${SOURCE}/core/*.h ${SOURCE}/autograd/*.h ${SOURCE}/nn/*.h)
 # It leaves out the headers of the CPU's kernels: their results depend on compiler options, so a program must not contain two
-# versions of them.
-list(FILTER headers EXCLUDE REGEX "^core/(cpu/|functors\\.h)")
+# versions of them. Nor does it refuse a user's compiler options.
+list(FILTER headers EXCLUDE REGEX "^core/(cpu/|functors\\.h|strict_math\\.h)")
 foreach(header IN LISTS headers)
   file(READ ${SOURCE}/${header} text)
+  string(REPLACE "#include \"core/strict_math.h\"\n" "" text "${text}")
   string(REGEX REPLACE "#include \"(core|autograd|nn)/" "#include \"cairn/\\1/" text "${text}")
   file(CONFIGURE OUTPUT ${OUT}/cairn/${header} CONTENT "${text}" @ONLY)  # writes only if it differs
 endforeach()

@@ -23,10 +23,14 @@ foreach(library cairn cairn_v4)
   set_target_properties(${library} PROPERTIES VERSION ${PROJECT_VERSION}
                         SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 endforeach()
-# Programs find the library even after the prefix is moved.
+# Programs find the library even after the prefix is moved, unless the library's folder is an absolute path.
 if(CAIRN_INSTALL)
   include(GNUInstallDirs)
   file(RELATIVE_PATH from_programs ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
-  set(CMAKE_INSTALL_RPATH $ORIGIN/${from_programs})
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+    list(APPEND CMAKE_INSTALL_RPATH ${CMAKE_INSTALL_LIBDIR})
+  else()
+    list(APPEND CMAKE_INSTALL_RPATH $ORIGIN/${from_programs})
+  endif()
   install(TARGETS cairn_v4 LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/${v4_folder} NAMELINK_SKIP)
 endif()

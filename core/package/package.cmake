@@ -1,5 +1,5 @@
 # `cmake --install`: the library, its headers, and the files for find_package(cairn) and pkg-config. No file contains the
-# path of the prefix, so the prefix may be moved.
+# path of the prefix, so the prefix may be moved, unless CMAKE_INSTALL_LIBDIR is an absolute path.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(cmake_folder ${CMAKE_INSTALL_LIBDIR}/cmake/cairn)
@@ -18,8 +18,16 @@ install(FILES ${PROJECT_BINARY_DIR}/package/cairn-config.cmake ${PROJECT_BINARY_
         DESTINATION ${cmake_folder})
 
 # pkg-config. Programs that link a static library also link its dependencies, so none is private.
-cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig
-           OUTPUT_VARIABLE prefix_from_pc)
+set(pc_prefix ${CMAKE_INSTALL_PREFIX})
+if(NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig
+             OUTPUT_VARIABLE prefix_from_pc)
+  set(pc_prefix "\${pcfiledir}/${prefix_from_pc}")
+endif()
+set(pc_libdir "\${prefix}")
+set(pc_includedir "\${prefix}")
+cmake_path(APPEND pc_libdir "${CMAKE_INSTALL_LIBDIR}")  # an absolute path replaces the prefix
+cmake_path(APPEND pc_includedir "${CMAKE_INSTALL_INCLUDEDIR}")
 if(NOT CAIRN_CUDA STREQUAL OFF)
   string(APPEND pc_definitions " -DCAIRN_HAS_CUDA=1")
 endif()

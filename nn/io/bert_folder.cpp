@@ -116,15 +116,15 @@ std::unique_ptr<Bert> read_bert(const std::filesystem::path& folder) {
   const auto config = folder / "config.json";
   const BertOptions options = parse_bert_config(read_file(config), config.string());
   check_sentence_embedding(folder);
-  const TensorFile file = read_safetensors(folder / "model.safetensors");
+  const TensorReader file(folder / "model.safetensors");
   Generator generator;
   auto bert = std::make_unique<Bert>(options, generator);
   for (auto& [name, parameter] : named_parameters(*bert)) {
-    const Tensor& found = file.at(name);
-    check<DataError>(is_floating(found.dtype()) && found.shape() == parameter.shape(), file.where, ": tensor ",
+    const TensorReader::Entry& found = file.at(name);
+    check<DataError>(is_floating(found.dtype) && found.shape == parameter.shape(), file.where, ": tensor ",
                      in_quotes(name), ": expected numbers of shape ", parameter.shape(), " as ", config, " says, got ",
-                     cairn::name(found.dtype()), " of shape ", found.shape());
-    parameter.mutable_value().copy_from(found.cast(DType::float32));
+                     cairn::name(found.dtype), " of shape ", found.shape);
+    file.read(found, parameter.mutable_value());
   }
   return bert;
 }

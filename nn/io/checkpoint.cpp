@@ -1,10 +1,12 @@
 #include "nn/io/checkpoint.h"
 
+#include <fcntl.h>
+
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -67,43 +69,44 @@ void check_finite(const std::string& name, const Tensor& tensor) {
   });
 }
 
+using Entries = std::vector<const TensorReader::Entry*>;
+
 // The tensors of `found` in the order of `expected`. Error (DataError): it has other ones, or of another dtype or
 // shape.
-std::vector<const Tensor*> matched(const TensorFile& found, const TensorFile& expected) {
-  std::map<std::string_view, const Tensor*> left;
-  for (const auto& [name, tensor] : found.tensors) left.emplace(name, &tensor);
-  std::vector<const Tensor*> result;
+Entries matched(const TensorReader& found, const TensorFile& expected) {
+  Entries result;
+  std::set<std::string_view> names;
   for (const auto& [name, tensor] : expected.tensors) {
-    const auto at = left.find(name);
-    const Tensor& from = at == left.end() ? found.at(name) : *at->second;  // at() says that there is none
-    check<DataError>(from.dtype() == tensor.dtype() && from.shape() == tensor.shape(), found.where, ": tensor ",
+    const TensorReader::Entry& from = found.at(name);
+    check<DataError>(from.dtype == tensor.dtype() && from.shape == tensor.shape(), found.where, ": tensor ",
                      in_quotes(name), ": expected ", cairn::name(tensor.dtype()), " of shape ", tensor.shape(),
-                     ", got ", cairn::name(from.dtype()), " of shape ", from.shape());
+                     ", got ", cairn::name(from.dtype), " of shape ", from.shape);
     result.push_back(&from);
-    left.erase(at);
+    names.insert(name);
   }
-  for (const auto& [name, tensor] : left)
-    throw DataError(concat(found.where, ": tensor ", in_quotes(name), " is not part of what is being restored",
-                           expected.suggest(name)));
+  for (const TensorReader::Entry& entry : found.entries)
+    if (!names.contains(entry.name))
+      throw DataError(concat(found.where, ": tensor ", in_quotes(entry.name), " is not part of what is being restored",
+                             expected.suggest(entry.name)));
   return result;
 }
 
-void put(const std::vector<const Tensor*>& weights, Module& module) {
+void put(const TensorReader& file, const Entries& weights, Module& module) {
   auto weight = weights.begin();
-  for (auto& [name, parameter] : named_parameters(module)) parameter.mutable_value().copy_from(**weight++);
+  for (auto& [name, parameter] : named_parameters(module)) file.read(**weight++, parameter.mutable_value());
 }
 
 // ---- one folder
 
 // A file's line in checksums, in the format of xxh128sum.
-std::string checksum_line(const Xxh128& hash, const char* name) { return concat(hash.text(), "  ", name, '\n'); }
+std::string checksum_line(const std::string& hash, const char* name) { return concat(hash, "  ", name, '\n'); }
 
 // Writes a file and returns its line in checksums. `old` is the checkpoint that is replaced.
 std::string write_part(const fs::path& folder, const fs::path& old, const char* name,
                        const std::vector<std::string_view>& pieces) {
   Xxh128 hash;
   write_file(folder / name, pieces, &hash, old / name);
-  return checksum_line(hash, name);
+  return checksum_line(hash.text(), name);
 }
 std::string write_tensors(const fs::path& folder, const fs::path& old, const char* name, const TensorFile& file) {
   std::string header;
@@ -112,15 +115,11 @@ std::string write_tensors(const fs::path& folder, const fs::path& old, const cha
 
 // Error (DataError): anything in it is damaged or missing.
 FoundCheckpoint read_checkpoint(const fs::path& folder) {
-  Xxh128 of_json, of_weights, of_optimizer;
   const std::string json = read_file(folder / json_name), checksums = read_file(folder / checksums_name);
-  of_json.add(json);
-  FoundCheckpoint found;
-  found.folder = folder;
-  found.weights = read_safetensors(folder / weights_name, &of_weights);
-  found.optimizer = read_safetensors(folder / optimizer_name, &of_optimizer);
-  check<DataError>(checksums == checksum_line(of_json, json_name) + checksum_line(of_weights, weights_name) +
-                                    checksum_line(of_optimizer, optimizer_name),
+  FoundCheckpoint found{folder, {}, TensorReader(folder / weights_name), TensorReader(folder / optimizer_name), {}};
+  check<DataError>(checksums == checksum_line(xxh128(json), json_name) +
+                                    checksum_line(found.weights.hash(), weights_name) +
+                                    checksum_line(found.optimizer.hash(), optimizer_name),
                    folder / checksums_name, ": damaged: not the hashes of the files beside it");
   const Json parsed = parse_json(json, (folder / json_name).string());
   check<DataError>(parsed.contains("about"), folder / json_name, ": not that of a checkpoint: expected \"about\"");
@@ -150,8 +149,8 @@ std::optional<FoundCheckpoint> newest_usable(const fs::path& run) {
 void save(const fs::path& file, Module& module) { write_safetensors(file, tensors_of(module)); }
 
 void load(const fs::path& file, Module& module) {
-  const TensorFile found = read_safetensors(file);
-  put(matched(found, tensors_of(module)), module);
+  const TensorReader found(file);
+  put(found, matched(found, tensors_of(module)), module);
 }
 
 void save_checkpoint(const fs::path& run, Module& model, const Optimizer& optimizer, const Json& about) {
@@ -163,10 +162,10 @@ void save_checkpoint(const fs::path& run, Module& model, const Optimizer& optimi
   try {
     if (fs::create_directories(run)) sync_folder(fs::absolute(run).parent_path());
     fs::remove_all(folder);
-    fs::create_directory(folder);
     // The newest is missing where a save was stopped between the two renames: then the previous is all there is.
     const fs::path old = run / (fs::exists(run / newest) ? newest : previous);
-    if (fs::exists(old)) fs::permissions(folder, fs::status(old).permissions());
+    fs::exists(old) ? fs::create_directory(folder, old) : fs::create_directory(folder);
+    OpenFile(folder, O_RDONLY | O_DIRECTORY, "cannot be opened").take_access(old);
     const std::string json = Json{{"about", about}}.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
     std::string checksums = write_part(folder, old, json_name, {json});
     checksums += write_tensors(folder, old, weights_name, weights);
@@ -197,16 +196,18 @@ std::optional<FoundCheckpoint> find_checkpoint(const fs::path& run) {
 }
 
 void restore(const FoundCheckpoint& found, Module& model, Optimizer* optimizer) {
-  const std::vector<const Tensor*> weights = matched(found.weights, tensors_of(model));
+  const Entries weights = matched(found.weights, tensors_of(model));
   if (optimizer) {
-    const std::vector<const Tensor*> parts = matched(found.optimizer, tensors_of(*optimizer));
+    const Entries parts = matched(found.optimizer, tensors_of(*optimizer));
     auto part = parts.begin();
     OptimizerState state;
-    each_part(state, [&part]<class T>(const char*, T& value) { value = *(*part++)->template data<T>(); });
+    each_part(state, [&]<class T>(const char*, T& value) {
+      value = *found.optimizer.read((*part++)->name).template data<T>();
+    });
     optimizer->set_state(state);
-    for (auto& [name, moment] : optimizer->moments()) moment.copy_from(**part++);
+    for (auto& [name, moment] : optimizer->moments()) found.optimizer.read(**part++, moment);
   }
-  put(weights, model);
+  put(found.weights, weights, model);
 }
 
 }  // namespace cairn

@@ -27,8 +27,8 @@ namespace cairn {
 
 // A module's parameters under their names, as a safetensors file. Error: as write_safetensors.
 void save(const std::filesystem::path& file, Module& module);
-// Reads them back, all or none. Error (DataError): the file is damaged; a tensor is missing, belongs to no parameter,
-// or has another dtype or shape.
+// Reads them back, all or none, unless the disk fails meanwhile. Error (DataError): the file is damaged; a tensor is
+// missing, belongs to no parameter, or has another dtype or shape.
 void load(const std::filesystem::path& file, Module& module);
 
 // Saves into the folder `run`, and creates it if necessary. `about`: configuration, provenance, progress; it must not
@@ -37,11 +37,12 @@ void load(const std::filesystem::path& file, Module& module);
 void save_checkpoint(const std::filesystem::path& run, Module& model, const Optimizer& optimizer,
                      const nlohmann::ordered_json& about);
 
-// A checkpoint that was read and whose hashes are right.
+// A checkpoint whose hashes are right. Its files are open: restore() reads the tensors, also where a later save has
+// moved or removed the folder.
 struct FoundCheckpoint {
   std::filesystem::path folder;
   std::shared_ptr<const nlohmann::ordered_json> about;  // as it was saved
-  TensorFile weights, optimizer;
+  TensorReader weights, optimizer;
   // Empty if this is the newest. Otherwise this is the previous one, and `damage` says what is wrong with the newest.
   // Then remove run/checkpoint/ before the next save, which would put the damaged one in the place of this one.
   std::string damage;
@@ -55,9 +56,9 @@ bool has_checkpoint(const std::filesystem::path& run);
 // None if nothing was saved there. Changes nothing. Error (DataError): both are damaged; says what is wrong with each.
 std::optional<FoundCheckpoint> find_checkpoint(const std::filesystem::path& run);
 
-// Copies the checkpoint into the model and, unless it is null, the optimizer (moments and counts; not the learning
+// Reads the checkpoint into the model and, unless it is null, the optimizer (moments and counts; not the learning
 // rate). Both change only if everything fits. Errors (DataError): a tensor is missing, superfluous, or of another dtype
-// or shape; the optimizer's state is impossible.
+// or shape; the optimizer's state is impossible; the disk fails, and then part of both has changed.
 void restore(const FoundCheckpoint& found, Module& model, Optimizer* optimizer);
 
 }  // namespace cairn

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <ios>
+#include <random>
 #include <system_error>
 
 #include "core/error.h"
@@ -29,7 +30,18 @@ constexpr size_t buffer_size = size_t{1} << 18;
                      number == ENOSPC || number == EDQUOT ? "; free some space there, or write elsewhere" : ""));
 }
 
+// The permission bits of a file in another group: that one may do what everybody may.
+mode_t for_any_group(mode_t bits) { return bits & (~mode_t{070} | bits << 3); }
+
+// The permission bits that a file is created with. One that replaces a private file is private from its first byte on.
+mode_t first_bits(const fs::path& old) {
+  struct stat status {};
+  return stat(old.c_str(), &status) == 0 ? for_any_group(status.st_mode) & 0777 : 0666;
+}
+
 }  // namespace
+
+void (*on_loss)(const fs::path& path, const char* what) = [](const fs::path&, const char*) {};
 
 OpenFile::OpenFile(const fs::path& path, int flags, const char* what, int permissions)
     : path_(path), number_(open(path.c_str(), flags | O_CLOEXEC, permissions)) {
@@ -48,6 +60,19 @@ void OpenFile::write(std::string_view bytes) const {
 
 void OpenFile::sync() const {
   if (fsync(number_) != 0 && errno != EINVAL && errno != ENOTSUP) fail(path_, "cannot be flushed to the disk");
+}
+
+void OpenFile::take_access(const fs::path& old) const {
+  struct stat was {};
+  if (stat(old.c_str(), &was) != 0) return;
+  // Only root may give a file away. Others own the new file, in the old one's group if they are members.
+  if (fchown(number_, was.st_uid, was.st_gid) != 0) (void)!fchown(number_, uid_t(-1), was.st_gid);
+  struct stat is {};
+  const bool same_group = fstat(number_, &is) == 0 && is.st_gid == was.st_gid;
+  const mode_t bits = same_group ? was.st_mode : for_any_group(was.st_mode);
+  (void)!fchmod(number_, (is.st_mode & 07000) | (bits & 0777));
+  if (fstat(number_, &is) != 0 || is.st_uid != was.st_uid || !same_group || ((is.st_mode ^ was.st_mode) & 0777) != 0)
+    on_loss(old, "its new version cannot have the owner and permissions of the old one");
 }
 
 std::pair<std::ifstream, uint64_t> open_file(const fs::path& path) {
@@ -73,17 +98,8 @@ std::string read_file(const fs::path& path) {
 }
 
 void write_file(const fs::path& path, const std::vector<std::string_view>& pieces, Xxh128* hash, const fs::path& old) {
-  struct stat replaced {};
-  const bool replaces = stat(old.c_str(), &replaced) == 0;
-  // A private file is private from its first byte on.
-  const OpenFile file(path, O_WRONLY | O_CREAT | O_TRUNC, "cannot be created", replaces ? 0600 : 0666);
-  if (replaces) {
-    // Only root may give a file away. Others own the new file, in the old one's group if they are members.
-    if (fchown(file.number(), replaced.st_uid, replaced.st_gid) != 0)
-      (void)!fchown(file.number(), uid_t(-1), replaced.st_gid);
-    if (fchmod(file.number(), replaced.st_mode & 0777) != 0)
-      fail(path, "cannot be given the permissions of the old file");
-  }
+  const OpenFile file(path, O_WRONLY | O_CREAT | O_TRUNC, "cannot be created", int(first_bits(old)));
+  file.take_access(old);
   // Large pieces too are copied to the buffer: bytes in the processor's cache are written twice as fast as others.
   std::string buffer;
   const auto flush = [&] {
@@ -106,18 +122,23 @@ void replace_file(const fs::path& path, const std::vector<std::string_view>& pie
   std::error_code error;
   const auto status = fs::symlink_status(path, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) return write_file(path, pieces);
-  const fs::path beside = concat(path, '.', getpid(), ".new");
+  // Another process may replace the file at the same time, in another container even one with the same process id.
+  const fs::path beside = concat(path, '.', std::random_device()(), ".new");
   try {
     write_file(beside, pieces, nullptr, path);
     fs::rename(beside, path, error);
     check(!error, path, ": cannot be replaced: ", error);
-    sync_folder(path.has_parent_path() ? path.parent_path() : ".");
   } catch (...) {
     fs::remove(beside, error);  // its own error is ignored: the first one matters
     throw;
   }
+  sync_folder(path.has_parent_path() ? path.parent_path() : ".");
 }
 
-void sync_folder(const fs::path& path) { OpenFile(path, O_RDONLY | O_DIRECTORY, "cannot be opened").sync(); }
+void sync_folder(const fs::path& path) try {
+  OpenFile(path, O_RDONLY | O_DIRECTORY, "cannot be opened").sync();
+} catch (const Error&) {
+  on_loss(path, "the folder cannot be flushed to the disk; after a loss of power its last files may be missing");
+}
 
 }  // namespace cairn

@@ -2,51 +2,100 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
+#include "core/storage.h"
 #include "nn/io/file.h"
 
 namespace cairn {
 
 using Json = nlohmann::ordered_json;
 
-template <class AnyJson>
-static AnyJson parse(std::string_view text, const std::string& where) try {
+namespace {
+
+// Builds a value from what the library's parser finds. Its own builder with checks takes time with the square of an
+// object's members (https://github.com/nlohmann/json/issues/5457), and so does its insertion into an ordered object.
+struct Builder {
+  const std::string& where;
+  Json value{};
+  std::vector<Json*> open{};                  // the arrays and objects around what comes next
+  std::vector<std::set<std::string>> keys{};  // of each of them
+
+  bool add(Json next) {
+    if (open.empty())
+      value = std::move(next);
+    else if (open.back()->is_array())
+      open.back()->push_back(std::move(next));
+    else
+      open.back()->back() = std::move(next);
+    return true;
+  }
+  bool enter(Json next) {
+    constexpr size_t deepest = 64;  // copies and prints of JSON are recursive
+    check<DataError>(open.size() < deepest, where, ": nested more than ", deepest, " deep");
+    add(std::move(next));
+    open.push_back(open.empty() ? &value : &open.back()->back());
+    keys.emplace_back();
+    return true;
+  }
+
+  // The parser calls these.
+  bool null() { return add(nullptr); }
+  bool boolean(bool next) { return add(next); }
+  bool number_integer(int64_t next) { return add(next); }
+  bool number_unsigned(uint64_t next) { return add(next); }
+  bool number_float(double next, const std::string&) { return add(next); }
+  bool string(std::string& next) { return add(std::move(next)); }
+  bool binary(Json::binary_t&) { return false; }  // not in JSON
+  bool start_object(size_t) { return enter(Json::object()); }
+  bool start_array(size_t) { return enter(Json::array()); }
+  bool end_object() {
+    open.pop_back();
+    keys.pop_back();
+    return true;
+  }
+  bool end_array() { return end_object(); }
+  bool key(std::string& next) {
+    check<DataError>(keys.back().insert(next).second, where, ": an object has the key ", in_quotes(next),
+                     " twice; leave out one of them");
+    open.back()->get_ref<Json::object_t&>().emplace_back(next, nullptr);
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const auto& error) { throw error; }
+};
+
+}  // namespace
+
+void check_json_memory(size_t bytes, const std::string& where) {
+  constexpr size_t most = 32;  // times the text: each array in "[[[[" has an element of 16 bytes, and two blocks
+  check<OutOfMemory>(bytes <= available_memory(Device::cpu) / most, where, ": out of memory: to parse JSON of ", bytes,
+                     " bytes may take ", most, " times as much, and ", available_memory(Device::cpu),
+                     " are available to this process");
+}
+
+Json parse_json(std::string_view text, const std::string& where) try {
+  check_json_memory(text.size(), where);
   // Versions of the library have different words for it.
   check<DataError>(text.find_first_not_of(" \t\r\n") != std::string_view::npos, where, ": expected JSON, got nothing");
   check<DataError>(text.find('\0') == std::string_view::npos, where, ": expected JSON, got a NUL byte");
-  using Event = typename AnyJson::parse_event_t;
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto check_event = [&](int depth, Event event, AnyJson& value) {
-    constexpr int deepest = 64;  // copies and prints of JSON are recursive
-    check<DataError>(depth <= deepest, where, ": nested more than ", deepest, " deep");
-    if (event == Event::object_start) keys.emplace_back();
-    if (event == Event::object_end) keys.pop_back();
-    if (event != Event::key) return true;
-    const auto& key = value.template get_ref<const std::string&>();
-    check<DataError>(keys.back().insert(key).second, where, ": an object has the key ", in_quotes(key),
-                     " twice; leave out one of them");
-    return true;
-  };
-  return AnyJson::parse(text, check_event);
-} catch (const typename AnyJson::parse_error& error) {
+  Builder builder{where};
+  Json::sax_parse(text, &builder);
+  return std::move(builder.value);
+} catch (const Json::parse_error& error) {
   // "[json.exception.parse_error.101] parse error at line 3, column 7: syntax error ...; last read: '...'; expected
   // ...", of which the end repeats the text.
   std::string_view reason = error.what();
   reason.remove_prefix(std::min(reason.find("line "), reason.size()));
   throw DataError(concat(where, ": ", reason.substr(0, reason.find("; last read: '"))));
-} catch (const typename AnyJson::out_of_range&) {
+} catch (const Json::out_of_range&) {
   throw DataError(concat(where, ": a number too large for a double"));
-}
-
-Json parse_json(std::string_view text, const std::string& where) { return parse<Json>(text, where); }
-nlohmann::json parse_sorted_json(std::string_view text, const std::string& where) {
-  return parse<nlohmann::json>(text, where);
 }
 
 Json read_json(const std::filesystem::path& path) { return parse_json(read_file(path), path.string()); }

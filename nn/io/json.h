@@ -1,5 +1,6 @@
 #pragma once
 // JSON, and text from outside in messages.
+#include <cstddef>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -9,14 +10,15 @@ namespace cairn {
 
 // Parses a JSON value. `where` (a file's name) begins every message. Errors (DataError): not JSON (with line and
 // column), not UTF-8, no value or more than one, nested more than 64 deep, an object with a key twice, a number too
-// large for a double. A whole number beyond 64 bits becomes a double.
+// large for a double. Error (OutOfMemory): as check_json_memory. A whole number beyond 64 bits becomes a double. Time
+// grows with the text, also where an object has many keys; but at() looks through them all.
 nlohmann::ordered_json parse_json(std::string_view text, const std::string& where);
-// The same with objects that are sorted by key. They are faster if there are thousands of keys.
-nlohmann::json parse_sorted_json(std::string_view text, const std::string& where);
 // The same for a file. Errors (DataError): also as read_file.
 nlohmann::ordered_json read_json(const std::filesystem::path& path);
 // The same for a file with one object. Without such a file, an empty object. Error (DataError): also another value.
 nlohmann::ordered_json read_optional_object(const std::filesystem::path& path);
+// Error (OutOfMemory): to parse a text of so many bytes might take more memory than there is.
+void check_json_memory(size_t bytes, const std::string& where);
 // Error (DataError): a key has a value that is neither null nor in the array `accepted`. `where` begins the message.
 void expect_one_of(const nlohmann::ordered_json& object, const std::string& where, const std::string& key,
                    const nlohmann::ordered_json& accepted);

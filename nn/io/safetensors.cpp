@@ -4,12 +4,15 @@
 #include <bit>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <ios>
 #include <istream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <tuple>
+#include <utility>
 
 #include "core/did_you_mean.h"
 #include "nn/io/file.h"
@@ -19,24 +22,17 @@
 namespace cairn {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian, and numbers are copied as is");
 
-constexpr uint64_t longest_header = uint64_t{1} << 24;  // bounds what a header costs
+constexpr uint64_t longest_header = 100000000;  // the format's
 
 // In the order of DType. float16 becomes float32.
 constexpr std::string_view dtype_names[] = {"F32", "F64", "BF16", "I32", "I64", "U64", "U8", "BOOL"};
 constexpr std::string_view float16_name = "F16";
 
-// A tensor's entry in the header. begin and end count bytes from the end of the header.
-struct Entry {
-  std::string name;
-  DType dtype = DType::float32;
-  bool half = false;  // the file has float16, which becomes float32
-  Shape shape;
-  uint64_t begin = 0, end = 0;
-};
+using Entry = TensorReader::Entry;
 
 // Converts IEEE 754's binary16: a sign, 5 bits of exponent, 10 of mantissa.
 float float16_value(uint16_t bits) {
@@ -46,7 +42,7 @@ float float16_value(uint16_t bits) {
   return std::bit_cast<float>(sign | (exponent == 31 ? 255 : exponent + 112) << 23 | mantissa << 13);
 }
 
-// ---- reading. Errors (DataError): the format is violated. Their messages do not name the file.
+// ---- reading. Errors (DataError): the format is violated. `where` begins every message.
 
 DType parse_dtype(std::string_view text) {
   const auto* known = std::find(std::begin(dtype_names), std::end(dtype_names), text);
@@ -56,7 +52,7 @@ DType parse_dtype(std::string_view text) {
   throw DataError(concat("dtype: expected one of ", all, ", got ", in_quotes(text)));
 }
 
-Entry parse_entry(const std::string& name, const Json& json, uint64_t bytes_there) try {
+Entry parse_entry(const std::string& name, const Json& json, uint64_t bytes_there, const std::string& where) try {
   const auto& dtype = json.at("dtype").get_ref<const std::string&>();
   const Json& range = json.at("data_offsets");
   Entry entry;
@@ -76,28 +72,30 @@ Entry parse_entry(const std::string& name, const Json& json, uint64_t bytes_ther
                    entry.shape);
   return entry;
 } catch (const Error& error) {  // the shape's, too
-  throw DataError(concat("tensor ", in_quotes(name), ": ", error.what()));
+  throw DataError(concat(where, ": tensor ", in_quotes(name), ": ", error.what()));
 } catch (const Json::exception&) {
-  throw DataError(concat("tensor ", in_quotes(name), ": expected an object with dtype, a string, and shape and ",
+  throw DataError(concat(where, ": tensor ", in_quotes(name),
+                         ": expected an object with dtype, a string, and shape and ",
                          "data_offsets, arrays of whole numbers that are not negative"));
 }
 
 // The tensors, in the order in which they must fill the bytes after the header.
-std::vector<Entry> parse_header(const std::string& text, uint64_t bytes_there, TensorFile& file) {
+std::vector<Entry> parse_header(const std::string& text, uint64_t bytes_there, const std::string& where,
+                                std::map<std::string, std::string>& metadata) {
   // The library would also take white space before the header, and a NUL as its end.
   const bool begins = text.starts_with('{') && text.find('\0') == std::string::npos;
-  const Json header = begins ? parse_sorted_json(text, "header") : Json();
-  check<DataError>(header.is_object(), "not a safetensors file: expected a header that is a JSON object");
+  const Json header = begins ? parse_json(text, where + ": header") : Json();
+  check<DataError>(header.is_object(), where, ": not a safetensors file: expected a header that is a JSON object");
   std::vector<Entry> entries;
   for (const auto& [name, json] : header.get_ref<const Json::object_t&>()) {
     if (name != "__metadata__") {
-      entries.push_back(parse_entry(name, json, bytes_there));
+      entries.push_back(parse_entry(name, json, bytes_there, where));
       continue;
     }
     try {
-      file.metadata = json.get<std::map<std::string, std::string>>();
+      metadata = json.get<std::map<std::string, std::string>>();
     } catch (const Json::exception&) {
-      throw DataError("__metadata__: expected an object of strings");
+      throw DataError(where + ": __metadata__: expected an object of strings");
     }
   }
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
@@ -105,54 +103,23 @@ std::vector<Entry> parse_header(const std::string& text, uint64_t bytes_there, T
   });
   uint64_t reached = 0;
   for (const Entry& entry : entries) {
-    check<DataError>(entry.begin == reached, "tensor ", in_quotes(entry.name), ": begins at byte ", entry.begin,
-                     " after the header, expected ", reached, ", where the tensors before it end");
+    check<DataError>(entry.begin == reached, where, ": tensor ", in_quotes(entry.name), ": begins at byte ",
+                     entry.begin, " after the header, expected ", reached, ", where the tensors before it end");
     reached = entry.end;
   }
-  check<DataError>(reached == bytes_there, bytes_there - reached, " bytes at the end belong to no tensor");
+  check<DataError>(reached == bytes_there, where, ": ", bytes_there - reached, " bytes at the end belong to no tensor");
   return entries;
 }
 
-// `read(to, bytes)` reads the next bytes of the file.
-template <class Read>
-Tensor read_tensor(const Entry& entry, const Read& read) {
-  Tensor tensor(entry.shape, entry.dtype);
-  if (entry.half) {
-    std::vector<uint16_t> halves(size_t(tensor.elements()));
-    read(halves.data(), halves.size() * sizeof(uint16_t));
-    std::transform(halves.begin(), halves.end(), tensor.mutable_data<float>(), float16_value);
-    return tensor;
-  }
-  read(tensor.mutable_raw(), tensor.bytes());
-  if (entry.dtype == DType::boolean) {
-    const auto* bytes = static_cast<const unsigned char*>(tensor.raw());
-    check<DataError>(std::all_of(bytes, bytes + tensor.bytes(), [](unsigned char byte) { return byte <= 1; }),
-                     "tensor ", in_quotes(entry.name), ": BOOL: a byte that is neither 0 nor 1");
-  }
-  return tensor;
+TensorFile all_of(const TensorReader& reader) {
+  TensorFile file{{}, reader.metadata, reader.where};
+  for (const Entry& entry : reader.entries) file.tensors.emplace_back(entry.name, reader.read(entry.name));
+  return file;
 }
 
-TensorFile parse(std::istream& in, uint64_t file_size, const std::string& where, Xxh128* hash) try {
-  const auto read = [&](void* to, size_t bytes) {
-    check<DataError>(bool(in.read(static_cast<char*>(to), std::streamsize(bytes))), "cannot be read");
-    if (hash) hash->add({static_cast<const char*>(to), bytes});
-  };
-  uint64_t size = 0;
-  check<DataError>(file_size >= sizeof(size), "not a safetensors file: ", file_size, " bytes, expected at least 8");
-  read(&size, sizeof(size));
-  const uint64_t behind = file_size - sizeof(size);
-  check<DataError>(size <= longest_header, "not a safetensors file: a header of ", size, " bytes, expected at most ",
-                   longest_header);
-  check<DataError>(size <= behind, "cut off: expected a header of ", size, " bytes, got ", behind);
-  std::string text(size, '\0');
-  read(text.data(), size);
-  TensorFile file;
-  file.where = where;
-  for (const Entry& entry : parse_header(text, behind - size, file))
-    file.tensors.emplace_back(entry.name, read_tensor(entry, read));
-  return file;
-} catch (const DataError& error) {
-  throw DataError(concat(where, ": ", error.what()));
+std::string suggestion(std::string_view name, const std::vector<std::string>& names) {
+  const std::string near = nearest(name, names);
+  return near.empty() ? "" : concat("; did you mean ", in_quotes(near), '?');
 }
 
 // ---- writing
@@ -183,19 +150,87 @@ const Tensor& TensorFile::at(std::string_view name) const {
 std::string TensorFile::suggest(std::string_view name) const {
   std::vector<std::string> names;
   for (const auto& [each, tensor] : tensors) names.push_back(each);
-  const std::string near = nearest(name, names);
-  return near.empty() ? "" : concat("; did you mean ", in_quotes(near), '?');
+  return suggestion(name, names);
+}
+
+TensorReader::TensorReader(const std::filesystem::path& path)
+    : TensorReader(std::make_unique<std::ifstream>(open_file(path).first), path.string()) {}
+
+TensorReader::TensorReader(std::unique_ptr<std::istream> in, const std::string& name)
+    : where(name), in_(std::move(in)) {
+  const auto file_size = uint64_t(in_->seekg(0, std::ios::end).tellg());
+  uint64_t size = 0;
+  check<DataError>(file_size >= sizeof(size), where, ": not a safetensors file: ", file_size,
+                   " bytes, expected at least 8");
+  in_->seekg(0);
+  read_bytes(&size, sizeof(size));
+  const uint64_t behind = file_size - sizeof(size);
+  check<DataError>(size <= longest_header, where, ": not a safetensors file: a header of ", size,
+                   " bytes, expected at most ", longest_header);
+  check<DataError>(size <= behind, where, ": cut off: expected a header of ", size, " bytes, got ", behind);
+  check_json_memory(size, where + ": header");
+  std::string text(size, '\0');
+  read_bytes(text.data(), size);
+  entries = parse_header(text, behind - size, where, metadata);
+  data_ = sizeof(size) + size;
+  for (const Entry& entry : entries) by_name_.emplace(entry.name, &entry);
+}
+
+void TensorReader::read_bytes(void* to, size_t bytes) const {
+  check<DataError>(bool(in_->read(static_cast<char*>(to), std::streamsize(bytes))), where, ": cannot be read");
+}
+
+const Entry& TensorReader::at(std::string_view name) const {
+  if (const auto found = by_name_.find(name); found != by_name_.end()) return *found->second;
+  std::vector<std::string> names;
+  for (const Entry& each : entries) names.push_back(each.name);
+  throw DataError(concat(where, ": no tensor ", in_quotes(name), suggestion(name, names)));
+}
+
+void TensorReader::read(const Entry& entry, Tensor to) const {
+  constexpr int64_t at_once = 1 << 18;  // elements, so that little memory is needed beside the tensor
+  in_->seekg(std::streamoff(data_ + entry.begin));
+  to = to.reshape(Shape{entry.shape.elements()});
+  std::vector<uint16_t> halves;
+  for (int64_t begin = 0; begin < to.elements(); begin += at_once) {
+    Tensor part({std::min(at_once, to.elements() - begin)}, entry.dtype);
+    if (entry.half) {
+      halves.resize(size_t(part.elements()));
+      read_bytes(halves.data(), halves.size() * sizeof(uint16_t));
+      std::transform(halves.begin(), halves.end(), part.mutable_data<float>(), float16_value);
+    } else {
+      read_bytes(part.mutable_raw(), part.bytes());
+    }
+    const auto* bytes = static_cast<const unsigned char*>(part.raw());
+    if (entry.dtype == DType::boolean)
+      check<DataError>(std::all_of(bytes, bytes + part.bytes(), [](unsigned char byte) { return byte <= 1; }), where,
+                       ": tensor ", in_quotes(entry.name), ": BOOL: a byte that is neither 0 nor 1");
+    to.slice(begin, begin + part.elements()).copy_from(part.cast(to.dtype()));
+  }
+}
+
+Tensor TensorReader::read(std::string_view name) const {
+  const Entry& entry = at(name);
+  Tensor tensor(entry.shape, entry.dtype);
+  read(entry, tensor);
+  return tensor;
+}
+
+std::string TensorReader::hash() const {
+  Xxh128 hash;
+  std::string part(size_t{1} << 18, '\0');
+  in_->seekg(0);
+  while (in_->read(part.data(), std::streamsize(part.size())) || in_->gcount() > 0)
+    hash.add(std::string_view(part).substr(0, size_t(in_->gcount())));
+  check<DataError>(!in_->bad(), where, ": cannot be read");
+  in_->clear();  // the end is no error
+  return hash.text();
 }
 
 TensorFile parse_safetensors(std::string_view bytes, const std::string& where) {
-  std::istringstream in{std::string(bytes)};
-  return parse(in, bytes.size(), where, nullptr);
+  return all_of(TensorReader(std::make_unique<std::istringstream>(std::string(bytes)), where));
 }
-
-TensorFile read_safetensors(const std::filesystem::path& path, Xxh128* hash) {
-  auto [file, size] = open_file(path);
-  return parse(file, size, path.string(), hash);
-}
+TensorFile read_safetensors(const std::filesystem::path& path) { return all_of(TensorReader(path)); }
 
 std::vector<std::string_view> safetensors_pieces(const TensorFile& file, std::string& header) {
   std::vector<std::string_view> pieces(1);  // the header

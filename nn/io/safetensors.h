@@ -3,8 +3,11 @@
 // header, the header in JSON (name -> dtype, shape, range of bytes), and the tensors' numbers, little-endian,
 // row-major, one after another without gaps. Files from anywhere may be read: nothing in them is executed, and every
 // number is checked.
+#include <cstdint>
 #include <filesystem>
+#include <istream>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,8 +16,6 @@
 #include "core/tensor.h"
 
 namespace cairn {
-
-class Xxh128;
 
 struct TensorFile {
   std::vector<std::pair<std::string, Tensor>> tensors;  // in the order of their data in the file
@@ -29,13 +30,51 @@ struct TensorFile {
   std::string suggest(std::string_view name) const;
 };
 
-// Parses a file; the tensors are copied to the CPU. `where` begins every message. Errors (DataError): the file violates
-// the format; it has element types that Cairn lacks (int8, float8, ...), more axes than Shape takes, or a header of
-// more than 16 MB (some 100,000 tensors). float16 becomes float32. Memory for tensors is allocated after the whole
-// header was checked.
+// A file that is open, with its header read and checked. Its tensors are read one by one, so that memory is needed only
+// for those in use.
+class TensorReader {
+ public:
+  struct Entry {
+    std::string name;
+    DType dtype = DType::float32;  // of what is read: float16 becomes float32
+    Shape shape;
+    uint64_t begin = 0, end = 0;  // bytes in the file, from the end of the header
+    bool half = false;            // the file has float16
+  };
+
+  // Errors (DataError): as open_file; the file violates the format; it has element types that Cairn lacks (int8,
+  // float8, ...), more axes than Shape takes, or a header of more than 100 MB, which the format does not allow. Error
+  // (OutOfMemory): as parse_json.
+  explicit TensorReader(const std::filesystem::path& path);
+  // The same for any stream, from its beginning. `name` begins every message.
+  TensorReader(std::unique_ptr<std::istream> in, const std::string& name);
+
+  // Error (DataError): there is none of that name; suggests a similar one.
+  const Entry& at(std::string_view name) const;
+  bool contains(std::string_view name) const { return by_name_.contains(name); }
+  // Reads the numbers into a tensor of the same shape, on any device, and converts them to its type. Error (DataError):
+  // the file cannot be read; a bool that is neither 0 nor 1.
+  void read(const Entry& entry, Tensor to) const;
+  // The same into a new tensor, on the CPU. Error (DataError): also as at().
+  Tensor read(std::string_view name) const;
+  // The hash of the whole file.
+  std::string hash() const;
+
+  std::vector<Entry> entries;  // in the order of their data in the file
+  std::map<std::string, std::string> metadata;
+  std::string where;  // the file, for messages
+
+ private:
+  void read_bytes(void* to, size_t bytes) const;
+
+  std::unique_ptr<std::istream> in_;
+  uint64_t data_ = 0;  // where the header ends
+  std::map<std::string_view, const Entry*> by_name_;
+};
+
+// All tensors of a file, on the CPU. Errors: as TensorReader.
 TensorFile parse_safetensors(std::string_view bytes, const std::string& where);
-// The same for a file, whose bytes are added to `hash`. Errors: also as read_file.
-TensorFile read_safetensors(const std::filesystem::path& path, Xxh128* hash = nullptr);
+TensorFile read_safetensors(const std::filesystem::path& path);
 
 // The bytes of a file with these tensors, which are on the CPU: first the header, which is stored in `header`, then the
 // data of each tensor, in order. The same tensors and metadata give the same bytes. Error: a name that is listed twice

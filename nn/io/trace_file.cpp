@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/trace.h"
+#include "nn/io/file.h"
 #include "nn/io/json.h"
 
 namespace cairn {
@@ -28,7 +29,7 @@ Json json_of(const trace::Event& event) {
 
 TraceFile::TraceFile(const std::string& path) : path_(path) {
   if (path.empty()) return;
-  out_.open(path);
+  out_.open(path, std::ios::app);
   check<UsageError>(out_.is_open(), "trace ", path, ": cannot be written: ", std::strerror(errno));
   trace::start();
 }
@@ -37,14 +38,14 @@ TraceFile::~TraceFile() try { finish(); } catch (const std::exception&) {
 }
 
 int64_t TraceFile::finish() {
-  if (!out_.is_open()) return 0;
+  const std::ofstream keeps_open = std::move(out_);  // a pipe, until all is written
+  if (!keeps_open.is_open()) return 0;
   const trace::Recording recording = trace::stop();
-  out_ << R"({"displayTimeUnit":"ms","otherData":{"dropped":)" << recording.dropped << "},\"traceEvents\":[";
+  std::string text =
+      concat(R"({"displayTimeUnit":"ms","otherData":{"dropped":)", recording.dropped, "},\"traceEvents\":[");
   const char* before = "\n";
-  for (const trace::Event& event : recording.events) out_ << std::exchange(before, ",\n") << printed(json_of(event));
-  out_ << "\n]}\n";
-  out_.close();
-  check(bool(out_), "trace ", path_, ": cannot be written: ", std::strerror(errno));
+  for (const trace::Event& event : recording.events) text += std::exchange(before, ",\n") + printed(json_of(event));
+  replace_file(path_, {text, "\n]}\n"});
   return recording.dropped;
 }
 

@@ -19,7 +19,8 @@ class TraceFile {
   ~TraceFile();
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
-  // Writes the file. Returns how many spans are missing in it because there were too many. Error: it cannot be written.
+  // Writes the file, as replace_file(). Returns how many spans are missing in it because there were too many. Error: it
+  // cannot be written.
   int64_t finish();
 
  private:

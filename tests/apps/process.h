@@ -38,7 +38,8 @@ inline std::string folder_of_build(const char* variable, const char* built) {
 // The shell reads `arguments`; `before` is a prefix of the command ("timeout 1 ").
 inline ProcessResult run_process(const std::string& program, const std::string& arguments,
                                  const std::string& before = "") {
-  return run_command(before + folder_of_build("CAIRN_PROGRAMS", CAIRN_PROGRAMS) + "/" + program + " " + arguments);
+  setenv("CAIRN_PROGRAMS", CAIRN_PROGRAMS, 0);  // the shell needs no quotes within a variable's value
+  return run_command(before + "\"$CAIRN_PROGRAMS\"/" + program + " " + arguments);
 }
 
 inline std::string last_line(std::string text) {

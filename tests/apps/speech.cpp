@@ -305,7 +305,7 @@ TEST_CASE("prepared data are written and read again") {
   corpus.parts["test"] = {counting(5)};
   const TemporaryFolder folder;
   write_corpus(folder / "data", corpus);
-  const Corpus read = read_corpus(read_safetensors(folder / "data"));
+  const Corpus read = read_corpus(TensorReader(folder / "data"));
   CHECK(read.front_end == corpus.front_end);
   REQUIRE(read.parts.at("train").size() == 2);
   CHECK(read.parts.at("dev").empty());
@@ -341,7 +341,7 @@ TEST_CASE("prepared data that are damaged") {
     for (auto& [key, value] : file.tensors)
       if (key == name) value = tensor;
     write_safetensors(folder / "data", file);
-    return data_error([&] { read_corpus(read_safetensors(folder / "data")); });
+    return data_error([&] { read_corpus(TensorReader(folder / "data")); });
   };
   CHECK_THAT(error_of("ru_0001/features", Tensor::zeros({3, 39})), ContainsSubstring("features [frames, 40]"));
   CHECK_THAT(error_of("ru_0001/labels", Tensor::of<int32_t>({1, 51})), ContainsSubstring("labels 1 to 50, got 51"));
@@ -352,7 +352,7 @@ TEST_CASE("prepared data that are damaged") {
     TensorFile file = good;
     file.metadata[key] = text;
     write_safetensors(folder / "data", file);
-    data_error([&] { read_corpus(read_safetensors(folder / "data")); });
+    data_error([&] { read_corpus(TensorReader(folder / "data")); });
   };
   about("front_end", "{}");
   for (const char* mean : {"[1]", "[]", "[1, 2]"})

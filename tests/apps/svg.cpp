@@ -21,6 +21,9 @@ size_t occurrences(const std::string& text, const std::string& part) {
 
 TEST_CASE("text is escaped, and numbers are readable", "[svg]") {
   CHECK(svg::escape("a<b> & \"c\"\n") == "a&lt;b&gt; &amp; &quot;c&quot; ");
+  std::string odd = "]]> \xed\xa0\x80 \uFFFE \uFFFF ";
+  for (int i = 0; i < 1 << 16; ++i) odd += {char(i), char(i >> 8), ' '};
+  CHECK(markup_error("<a b=\"" + svg::escape(odd) + "\">" + svg::escape(odd) + "</a>") == "");
   const std::vector<std::pair<double, std::string>> numbers{
       {0, "0"},         {-0.0, "0"},      {0.1234, "0.123"}, {0.5, "0.5"},           {-2.5, "−2.5"},
       {99.96, "100"},   {999.9, "1,000"}, {12500, "12,500"}, {1234567, "1.23M"},     {999999, "999,999"},

@@ -14,14 +14,17 @@ using Catch::Matchers::ContainsSubstring;
 TEST_CASE("a damaged index, or a file that is no index, is rejected", "[text_search]") {
   const TemporaryFolder folder;
   Index index{"fingerprint", "full", 1, "model", true, {}};
-  index.records = {{"/a", 1, 2, "one\ntext", {0.6f, 0.8f}}, {"/b", 1, 1, "another", {}}, {"/c", 3, 3, "it", {0, 1}}};
+  index.records = {{"/a", 1, 2, "one\ntext", Tensor::of<float>({0.6f, 0.8f})},
+                   {"/b", 1, 1, "another", {}},
+                   {"/c", 3, 3, "it", Tensor::of<float>({0, 1})}};
   write_index(folder / "index", index);
   CHECK(read_index(folder / "index").records.size() == 2);  // the records with a row
 
   const auto refused = [&](const std::string& message, const std::function<void(TensorFile&)>& damage) {
     TensorFile file = read_safetensors(folder / "index");
     damage(file);
-    CHECK_THAT(data_error([&] { parse_index(file); }), ContainsSubstring(message));
+    write_safetensors(folder / "damaged", file);
+    CHECK_THAT(data_error([&] { read_index(folder / "damaged"); }), ContainsSubstring(message));
   };
   const auto tensor = [](TensorFile& file, const std::string& name) -> Tensor& {
     const auto found =

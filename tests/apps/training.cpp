@@ -127,8 +127,8 @@ TEST_CASE("the best model is kept, and training ends when the score stops improv
   REQUIRE(best);
   CHECK(state_of(*best).step == 20);
   train_net(until.path(), scores, of_steps(20, 5));
-  CHECK(best->weights.at("weight.weight").to_vector<float>() ==
-        find_checkpoint(until.path())->weights.at("weight.weight").to_vector<float>());
+  CHECK(best->weights.read("weight.weight").to_vector<float>() ==
+        find_checkpoint(until.path())->weights.read("weight.weight").to_vector<float>());
 
   // A resumed run remembers the best score and when it was.
   options.iterations = 25;
@@ -208,7 +208,7 @@ TEST_CASE("clipping and weight decay change a step by their formulas", "[trainin
   settings.training.learning_rate = 1e-2;
   const auto weights_after = [&](const fs::path& folder, int64_t iterations) {
     train_copy_task(folder, settings, iterations);
-    return find_checkpoint(folder)->weights.at("output.weight").to_vector<float>();
+    return find_checkpoint(folder)->weights.read("output.weight").to_vector<float>();
   };
   const TemporaryFolder none, one, clip, decay;
   const auto start = weights_after(none.path(), 0), plain = weights_after(one.path(), 1);
@@ -238,7 +238,7 @@ TEST_CASE("Adam, the warm-up and the linear schedule are as the options say", "[
   train_copy_task(none.path(), settings, 0);
   train_copy_task(one.path(), settings, 1);
   const auto weights = [](const TemporaryFolder& folder) {
-    return find_checkpoint(folder.path())->weights.at("output.weight").to_vector<float>();
+    return find_checkpoint(folder.path())->weights.read("output.weight").to_vector<float>();
   };
   for (size_t i = 0; i < weights(none).size(); ++i)
     steps.push_back(std::abs(double(weights(one)[i]) - weights(none)[i]));

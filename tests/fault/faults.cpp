@@ -4,7 +4,8 @@
 //   count            no call goes wrong
 //   kill:N           call N kills the process (SIGKILL); a write has written half of its bytes by then
 //   power:N          the same, and bytes that no fsync brought to the disk are lost
-//   fail:N:ENOSPC    call N fails with that errno; fail:N+:ENOSPC: so do all later calls
+//   fail:N:ENOSPC    call N fails with that errno
+//   lack:0:EPERM     all calls fail with it that a save goes on without: fchown, fchmod, flock, fsync of a folder
 //   short:N          call N, if it is a write, writes half of its bytes, as a system may
 //
 // CAIRN_FAULT_LOG names a file that gets a line for each call, "12 rename run/a -> run/b".
@@ -29,7 +30,7 @@
 
 namespace {
 
-enum class Mode { count, kill, power, fail, cut };
+enum class Mode { count, kill, power, fail, lack, cut };
 
 Mode mode = Mode::count;
 long target = 0;  // the number of the call; 0: none
@@ -41,8 +42,8 @@ std::atomic<long> calls{0};
 constexpr struct {
   const char* name;
   int number;
-} error_names[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},     {"EFBIG", EFBIG},
-                   {"EACCES", EACCES}, {"EROFS", EROFS}, {"EINTR", EINTR}};
+} error_names[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},     {"EFBIG", EFBIG}, {"EACCES", EACCES},
+                   {"EROFS", EROFS},   {"EINTR", EINTR}, {"EPERM", EPERM}, {"ENOSYS", ENOSYS}};
 
 [[noreturn]] void misused(const char* what) {
   std::fprintf(stderr, "faults: %s\n", what);
@@ -54,7 +55,7 @@ void read_environment() {
   if (!text) return;
   char word[16] = "", error[16] = "";
   std::sscanf(text, "%15[a-z]:%ld:%15s", word, &target, error);
-  constexpr const char* modes[] = {"count", "kill", "power", "fail", "short"};
+  constexpr const char* modes[] = {"count", "kill", "power", "fail", "lack", "short"};
   int found = -1;
   for (int i = 0; i < int(std::size(modes)); ++i)
     if (std::strcmp(word, modes[i]) == 0) found = i;
@@ -144,12 +145,14 @@ Outcome next(const char* name, const char* path, const char* to = nullptr, bool 
   if (!armed) return Outcome::as_usual;
   const long n = ++calls;
   log(to ? "%ld %s %s -> %s\n" : "%ld %s %s%s\n", n, name, path, to ? to : "");
-  if (n != target) return Outcome::as_usual;
+  const bool lacks = mode == Mode::lack && std::strstr("fchown fchmod flock folder-sync", name);
+  if (n != target && !lacks) return Outcome::as_usual;
   switch (mode) {
     case Mode::kill:
     case Mode::power:
       if (is_write) return Outcome::half;
       die();
+    case Mode::lack:
     case Mode::fail: errno = error_number; return Outcome::fails;
     case Mode::cut: return is_write ? Outcome::half : Outcome::as_usual;
     default: return Outcome::as_usual;
@@ -178,9 +181,14 @@ int move_name(int from_folder, const char* from, int to_folder, const char* to, 
   return int(syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
 }
 
-int bring_to_disk(const char* name, long number, int file) {
+bool fails(const char* name, int file) {
   char path[512];
-  if (next(name, path_of(file, path)) == Outcome::fails) return -1;
+  return next(name, path_of(file, path)) == Outcome::fails;
+}
+
+int bring_to_disk(const char* name, long number, int file) {
+  struct stat status {};
+  if (fails(fstat(file, &status) == 0 && S_ISDIR(status.st_mode) ? "folder-sync" : name, file)) return -1;
   const int result = int(syscall(number, file));
   if (result == 0) made_safe(file);
   return result;
@@ -264,17 +272,13 @@ ssize_t writev(int file, const iovec* buffers, int count) {
 int fsync(int file) { return bring_to_disk("fsync", SYS_fsync, file); }
 int fdatasync(int file) { return bring_to_disk("fdatasync", SYS_fdatasync, file); }
 
-int flock(int file, int operation) {
-  char path[512];
-  if (next("flock", path_of(file, path)) == Outcome::fails) return -1;
-  return int(syscall(SYS_flock, file, operation));
+int flock(int file, int operation) { return fails("flock", file) ? -1 : int(syscall(SYS_flock, file, operation)); }
+int fchmod(int file, mode_t bits) { return fails("fchmod", file) ? -1 : int(syscall(SYS_fchmod, file, bits)); }
+int fchown(int file, uid_t user, gid_t group) {
+  return fails("fchown", file) ? -1 : int(syscall(SYS_fchown, file, user, group));
 }
 
-int ftruncate(int file, off_t size) {
-  char path[512];
-  if (next("ftruncate", path_of(file, path)) == Outcome::fails) return -1;
-  return int(syscall(SYS_ftruncate, file, size));
-}
+int ftruncate(int file, off_t size) { return fails("ftruncate", file) ? -1 : int(syscall(SYS_ftruncate, file, size)); }
 int ftruncate64(int file, off_t size) __attribute__((alias("ftruncate")));
 
 // For a file that was open for writing. It is closed even if the call fails.

@@ -26,9 +26,9 @@ RESUME = "copy-task train --quiet --out run --resume"
 ENDLESS = f"copy-task train {MODEL} --iterations 100000000 --out run"
 EVALUATE = "copy-task evaluate --quiet --run run --sequences 1"
 FIGURE = f"copy-task figure {MODEL[11:]} --iterations 3 --variants full,clustered-2 --lengths 3,4 --out run"
-INDEX = (f"text-search index texts --quiet --model {HERE.parent / 'golden/bert'} --out index --batch 1 --passage-tokens 66"
+INDEX = ("text-search index texts --quiet --model \"$GOLDEN/bert\" --out index --batch 1 --passage-tokens 66"
          " --save-every 0 --threads 1")
-ATTEND = (f"attend --quiet --in {HERE.parent / 'golden/attend/self.safetensors'} --attention full"
+ATTEND = ("attend --quiet --in \"$GOLDEN/attend/self.safetensors\" --attention full"
           " --out result.safetensors --picture w.svg")
 WATCHDOG = 300  # seconds after which a process counts as hanging; no test depends on speed
 TIMES = re.compile(r"seconds|per_second|peak_bytes|time")
@@ -62,9 +62,11 @@ FAULTS = ("kill", "power", "fail:ENOSPC", "fail:EIO", "short")
 
 class Bench:
     def __init__(self, programs, faults):
-        self.faults = faults
         self.scratch = Path(tempfile.mkdtemp(prefix="cairn-fault-"))
-        self.environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
+        self.faults = self.scratch / "faults.so"
+        self.faults.symlink_to(faults)  # LD_PRELOAD cannot name a path with blanks
+        self.environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8",
+                            "GOLDEN": str(HERE.parent / "golden")}
         self.processes = 0
 
     def folder(self):
@@ -293,6 +295,17 @@ def with_file_limit(bench, limit, reference):
     expect_same(folder, reference, "without the limit")
 
 
+def with_lacks(bench, error, reference):
+    """A save goes on, says once what the file system lacks, and opens no private file."""
+    folder = bench.folder()
+    bench.must(f"umask 022; {TRAIN.replace('6 --out', '3 --out')}; chmod 666 run/checkpoint/*; chmod 600 run/config.json", folder)
+    ended = bench.must(f"{RESUME} --iterations 6", folder, fault=f"lack:0:{error}")
+    told = [ended.stderr.count(each) for each in ("has no locks", "owner and permissions", "after a loss of power")]
+    mode = (folder / "run/config.json").stat().st_mode & 0o777
+    expect(told == [1, 1, 1] and mode == 0o600, f"told {told} times, config.json has mode {mode:o}: {outcome(ended)}")
+    expect_same(folder, reference, "with everything")
+
+
 def system_cases(bench, reference):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         yield f"{signal.Signals(number).name} in a training", lambda n=number: stop_by_signal(bench, n)
@@ -302,6 +315,8 @@ def system_cases(bench, reference):
     yield "standard output is closed", lambda: with_stream(bench, ">&-", 1)
     yield "standard output is a full device", lambda: with_stream(bench, ">/dev/full", 1)
     yield "standard error is closed", lambda: with_stream(bench, "2>&-", 0)
+    for error in ("EPERM", "ENOSYS", "EIO"):
+        yield f"a file system without permissions and locks ({error})", lambda e=error: with_lacks(bench, e, reference)
     for limit in (1, 2, 4):
         yield f"files may have {limit} KB", lambda n=limit: with_file_limit(bench, n, reference)
 

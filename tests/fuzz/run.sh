@@ -12,8 +12,8 @@ if [ $# = 0 ]; then
   for file in "$here"/*.cpp; do set -- "$@" "$(basename "$file" .cpp)"; done
 fi
 mkdir -p "$findings"
-# An allocation of more than 50 MB fails.
-export ASAN_OPTIONS=allocator_may_return_null=1:max_allocation_size_mb=50${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+# An allocation of more than 100 MB fails: that is the longest header of a safetensors file.
+export ASAN_OPTIONS=allocator_may_return_null=1:max_allocation_size_mb=100${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 

@@ -1,6 +1,9 @@
 // Bytes are refused with a DataError of one short line, or they are prepared data, and sentences of which batches are
 // made.
 #include <cmath>
+#include <memory>
+#include <sstream>
+#include <string>
 
 #include "apps/speech/batches.h"
 #include "apps/speech/corpus.h"
@@ -11,7 +14,8 @@ using namespace cairn::speech;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
-    const Corpus corpus = read_corpus(parse_safetensors({reinterpret_cast<const char*>(data), size}, "fuzz"));
+    const std::string bytes(reinterpret_cast<const char*>(data), size);
+    const Corpus corpus = read_corpus(TensorReader(std::make_unique<std::istringstream>(bytes), "fuzz"));
     Settings settings;
     settings.splice = 1;
     settings.join = 2;

@@ -208,12 +208,12 @@ TEST_CASE("a checkpoint that does not fit is rejected and changes nothing", "[io
   const std::string before = model.bits();
   // Replaces the tensor of this name in one of the two files, or removes it (undefined).
   struct Wrong {
-    TensorFile FoundCheckpoint::*file;
+    const char* file;
     const char* name;
     Tensor tensor;
     const char* message;
   };
-  const auto weights = &FoundCheckpoint::weights, optimizer = &FoundCheckpoint::optimizer;
+  const char *const weights = "weights.safetensors", *const optimizer = "optimizer.safetensors";
   const Wrong table[] = {
       {weights, "bias", {}, "weights.safetensors: no tensor \"bias\""},
       {weights, "biass", Tensor({1}), "tensor \"biass\" is not part of what is being restored; did you mean \"bias\"?"},
@@ -225,12 +225,19 @@ TEST_CASE("a checkpoint that does not fit is rejected and changes nothing", "[io
   };
   for (const Wrong& wrong : table) {
     INFO(wrong.message);
-    auto found = find_checkpoint(run.path());
-    auto& tensors = ((*found).*wrong.file).tensors;
-    std::erase_if(tensors, [&](const auto& each) { return each.first == wrong.name; });
-    if (wrong.tensor.defined()) tensors.emplace_back(wrong.name, wrong.tensor);
+    const fs::path path = run / "checkpoint" / wrong.file, checksums = run / "checkpoint/checksums";
+    const std::string good = bytes_of_file(path), hashes = bytes_of_file(checksums);
+    TensorFile file = read_safetensors(path);
+    std::erase_if(file.tensors, [&](const auto& each) { return each.first == wrong.name; });
+    if (wrong.tensor.defined()) file.tensors.emplace_back(wrong.name, wrong.tensor);
+    write_safetensors(path, file);
+    std::string changed = hashes;
+    put_file(checksums, changed.replace(hashes.find(xxh128(good)), 32, xxh128(bytes_of_file(path))));
+    const auto found = find_checkpoint(run.path());
+    put_file(checksums, hashes);
     CHECK_THAT(data_error([&] { restore(*found, model.linear, model.optimizer.get()); }),
                ContainsSubstring(wrong.message));
+    put_file(path, good);
     CHECK(model.bits() == before);
   }
   Sgd plain(parameters(model.linear), 1);  // another optimizer

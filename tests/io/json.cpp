@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/storage.h"
 #include "nn/io/hash.h"
 #include "tests/io/io_test.h"
 
@@ -36,6 +37,8 @@ TEST_CASE("invalid JSON is rejected with its position", "[io][json]") {
   const std::string fits =
       "{\"z\":" + open.substr(1) + "1,-2,2.5,18446744073709551615" + close.substr(1) + ",\"a\":null}";
   CHECK(parse_json(fits, "").dump() == fits);
+  const std::string_view too_long("0", available_memory(Device::cpu) / 32 + 1);  // no byte is read
+  CHECK_THROWS_AS(parse_json(too_long, "file.json"), OutOfMemory);
 }
 
 TEST_CASE("text from outside is short and printable in messages", "[io][json]") {
