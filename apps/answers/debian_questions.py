@@ -32,6 +32,15 @@ TOKENS, DESCRIPTION_TOKENS = range(300, 385), range(16, 121)  # of question, pas
 Package = collections.namedtuple("Package", "name source section summary description")
 
 
+def replace(path, text):
+    """Readers see the old file or the new one, also if two processes write it. A pipe or a device is written as it is."""
+    beside = path.with_name(f"{path.name}.{random.SystemRandom().getrandbits(32)}.new")
+    in_place = path.exists() and not path.is_file()
+    (path if in_place else beside).write_text(text)
+    if not in_place:
+        beside.replace(path)
+
+
 def apt_cache():
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "lists/partial").mkdir(parents=True)
@@ -111,7 +120,7 @@ def main():
                 "idf_overlap": right_share(p.summary, entries, answer, lambda word: math.log(len(packages) / (1 + counts[word])))})
     if len(questions) < 3:
         sys.exit("debian_questions: error: too few packages for the parts train, dev and test: does the list hold Debian's main?")
-    options.out.write_text("".join(json.dumps(each) + "\n" for part in questions for each in questions[part]))
+    replace(options.out, "".join(json.dumps(each) + "\n" for part in questions for each in questions[part]))
     for part, of_part in questions.items():
         found = [100 * sum(each[key] for each in of_part) / len(of_part) for key in ("overlap", "idf_overlap")]
         print(f"{part}: {len(of_part)} questions; word overlap finds {found[0]:.1f}%, weighted by rarity {found[1]:.1f}%")

@@ -3,17 +3,25 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/training_run.h"
+#include "nn/io/hash.h"
 
 namespace cairn::answers {
 
 using Json = nlohmann::ordered_json;
+
+// A hash of the questions' tokens, entries and answers, in order.
+static std::string hash_of(const std::vector<Question>& questions) {
+  Xxh128 hash;
+  for (const Question& q : questions) hash.add(Json{q.tokens, q.entries, q.right, q.begin, q.end}.dump());
+  return hash.text();
+}
 
 Json train(const Run& run, const Settings& settings) {
   const DeviceAndDType compute = settings.compute.apply();
   const auto seed = uint64_t(settings.compute.seed);
   Model model(settings, Generator(seed));
   const auto read = [&](const char* part) {
-    return read_questions(settings.data, part, model.tokenizer, model.max_tokens);
+    return read_questions(settings.data, part, model.tokenizer, model.max_tokens, settings.answer_tokens);
   };
   std::vector<Question> questions = read("train");
   const std::vector<Question> dev = read("dev");
@@ -22,8 +30,19 @@ Json train(const Run& run, const Settings& settings) {
   settings.training.validate(model.bert->options, compute.device);
   model.place(compute);
 
+  const auto answers = [&](bool may_stop) {
+    return as_json(answer(model, dev, settings.answer_tokens, settings.batch, settings.compute.seed, may_stop));
+  };
+
   Generator generator(seed);
   Training training(run, settings.training, model);
+  const BertOptions& bert = model.bert->options;
+  training.expect_data(
+      "data.json",
+      {{"model", {bert.heads, bert.epsilon, bert.activation == Unary::relu}},  // what the weights do not show
+       {"train", hash_of(questions)},
+       {"dev", hash_of(dev)}},
+      concat("--data ", settings.data, ", read with vocab.txt and config.json of --model ", settings.model));
   while (training.next()) {
     const auto first = size_t(training.step() * settings.batch);
     std::vector<const Question*> chosen;
@@ -32,13 +51,13 @@ Json train(const Run& run, const Settings& settings) {
     generator.set_step(uint64_t(training.step()));
     training.learn(loss_of(model(batch, {.training = true, .generator = &generator}), batch));
     training.evaluate([&]() -> Evaluation {
-      const Json found = as_json(answer(model, dev, settings.batch, settings.compute.seed, false));
+      const Json found = answers(false);
       return {found, -found.at("exact_match").get<double>()};
     });
   }
   const Json result = training.result([&] {
     Json metrics = {{"attention", settings.attention}, {"part", "dev"}, {"questions", dev.size()}};
-    metrics.update(as_json(answer(model, dev, settings.batch, settings.compute.seed, true)));
+    metrics.update(answers(true));
     return metrics;
   });
   if (training.keeps())

@@ -60,6 +60,11 @@ class Training {
   // DataError: its checkpoint is damaged or another model's.
   Training(const Run& run, const TrainingOptions& options, Module& model);
 
+  // Keeps what the training computes from its data, an object, in a file of the folder. Error (DataError): the run goes
+  // on, and began with other data, which `source` names: it would have other bits. (A run of an earlier version may
+  // lack keys.)
+  void expect_data(const std::string& file, const Json& computed, const std::string& source);
+
   // Ends the step, if there is one: its line in metrics.jsonl, its checkpoint. Then begins another one, and returns
   // true; or saves, and returns false: all steps are done, an evaluation ended the training, or the user interrupts.
   // What a step computes may depend on step(), the seed and the weights alone. Otherwise a resumed run has other bits.

@@ -10,6 +10,7 @@
 #include "autograd/ops.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "core/trace.h"
 #include "nn/io/json.h"
 
 namespace cairn::speech {

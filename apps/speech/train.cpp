@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "apps/common/training_run.h"
+#include "nn/io/hash.h"
 #include "nn/io/json.h"
 
 namespace cairn::speech {
@@ -19,6 +20,16 @@ TrainingData::TrainingData(Corpus corpus, const Settings& settings)
   for (const auto& [part, sentences] : {std::pair("train", &train), std::pair("dev", &dev)})
     check<DataError>(std::any_of(sentences->begin(), sentences->end(), [](auto& each) { return !each.labels.empty(); }),
                      settings.data, ": no sentence of ", part, " has phones; training needs some in train and in dev");
+}
+
+// A hash of the features and the labels, in order.
+static std::string hash_of(const std::vector<Sentence>& sentences) {
+  Xxh128 hash;
+  for (const Sentence& each : sentences) {
+    hash.add(Json{each.frames(), each.labels}.dump());
+    hash.add({static_cast<const char*>(each.features.raw()), each.features.bytes()});
+  }
+  return hash.text();
 }
 
 // Gives the model the weights of the run that --init-from names.
@@ -40,7 +51,9 @@ Json train(const Run& run, const Settings& settings, const DeviceAndDType& compu
   model.place(compute.device, compute.activations);
 
   Training training(run, settings.training, model);
-  training.folder().write(front_end_name, as_json(data.front_end).dump(2) + "\n");
+  Json computed = as_json(data.front_end);
+  computed.update({{"train", hash_of(data.train)}, {"dev", hash_of(data.dev)}});
+  training.expect_data(front_end_name, computed, "--data " + settings.data);
   Epochs epochs(data.train, settings);
   while (training.next()) {
     std::vector<Sentence> sequences = epochs.sequences(training.step());
