@@ -13,6 +13,7 @@
 #include "apps/common/report.h"
 #include "autograd/ops.h"
 #include "core/trace.h"
+#include "nn/io/hash.h"
 
 namespace cairn::answers {
 namespace {
@@ -90,6 +91,13 @@ void write_attention(Report& page, const Model& model, const Question& question)
   page.table(names, strong);
 }
 
+// A hash of the questions' tokens, entries and answers, in order.
+std::string hash_of(const std::vector<Question>& questions) {
+  Xxh128 hash;
+  for (const Question& q : questions) hash.add(Json{q.tokens, q.entries, q.right, q.begin, q.end}.dump());
+  return hash.text();
+}
+
 struct AnswerTask : RunTask {
   explicit AnswerTask(const Settings& of_run) : settings(of_run) {
     RandomStream random(uint64_t(settings.compute.seed), 0, Purpose::data);
@@ -100,6 +108,14 @@ struct AnswerTask : RunTask {
 
   Model& model() override { return trained; }
   const TrainingOptions& options() const override { return settings.training; }
+
+  Data data() override {
+    const BertOptions& bert = trained.bert->options;
+    const Json model = {bert.heads, bert.epsilon, bert.activation == Unary::relu};  // what the weights do not show
+    return {"data.json",
+            concat("--data ", settings.data, ", read with vocab.txt and config.json of --model ", settings.model),
+            {{"model", model}, {"train", hash_of(train)}, {"dev", hash_of(dev)}}};
+  }
 
   int64_t load(int64_t step) override {
     const trace::Span span("data", "program");

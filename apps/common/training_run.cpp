@@ -60,11 +60,22 @@ void check_new(const std::filesystem::path& folder) {
                       " choose another folder");
 }
 
+// Error (DataError): the run in the folder began with other data.
+void check_data(const RunTask::Data& data, const std::filesystem::path& folder) {
+  const auto path = folder / data.file;
+  if (data.file.empty() || !is_there(path)) return;
+  const Json before = read_json(path);
+  for (const auto& [key, value] : before.items())
+    check<DataError>(data.computed.value(key, Json()) == value, data.source,
+                     ": is not the data that the run began with: ", path, " has another ", in_quotes(key),
+                     "; restore it, or choose another --out");
+}
+
 }  // namespace
 
 Json train_run(RunTask& task, RunFolder& run, bool quiet, Communicator& ranks) {
   const TrainingOptions& options = task.options();
-  task.begin(run);
+  if (const RunTask::Data data = task.data(); !data.file.empty()) run.write(data.file, data.computed.dump(2) + "\n");
   reset_peak_memory(parameters(task.model()).front().value().device());
   const TrainState state = train(task, options, run, quiet, ranks);
   const bool is_over = state.ended || state.step == options.iterations;
@@ -119,6 +130,7 @@ void TrainCommand::run(Communicator& ranks) {
   }
   const bool continues = resume && has_checkpoint(out);  // then it ignores --init-from
   const std::unique_ptr<RunTask> task = make_task(is_first && !continues, ranks);
+  if (continues) check_data(task->data(), out);
   TraceFile trace_file(trace);
   if (!out.empty() && !resume) check_new(out);
   RunFolder folder(out, config());  // a rejected command creates no folder

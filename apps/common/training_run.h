@@ -12,8 +12,12 @@ namespace cairn {
 // What a program trains: the task, how its trained model is evaluated, and its report.
 struct RunTask : Task {
   virtual const TrainingOptions& options() const = 0;
-  // Writes what the folder holds beside settings, metrics and checkpoints.
-  virtual void begin(RunFolder&) {}
+  // What the training computes from its data: a file of the run's folder. If it differs, the run is not continued.
+  struct Data {
+    std::string file, source;         // its name (empty: the run has no such file); names the data in a message
+    nlohmann::ordered_json computed;  // an object; a run of an earlier version may lack keys
+  };
+  virtual Data data() { return {}; }
   // The attention and the metrics of the trained model: the beginning of result.json. Ends early if the user asks to
   // stop.
   virtual nlohmann::ordered_json final_evaluation() = 0;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/trace.h"
+#include "nn/io/hash.h"
 #include "nn/io/json.h"
 
 namespace cairn::speech {
@@ -34,7 +35,21 @@ SpeechTask::SpeechTask(const Settings& settings, const DeviceAndDType& compute, 
   model_.place(compute.device, compute.activations);
 }
 
-void SpeechTask::begin(RunFolder& run) { run.write(front_end_name, as_json(front_end_).dump(2) + "\n"); }
+// A hash of the features and labels, in order.
+static std::string hash_of(const std::vector<Sentence>& sentences) {
+  Xxh128 hash;
+  for (const Sentence& each : sentences) {
+    hash.add(Json{each.frames(), each.labels}.dump());
+    hash.add({static_cast<const char*>(each.features.raw()), each.features.bytes()});
+  }
+  return hash.text();
+}
+
+RunTask::Data SpeechTask::data() {
+  Json computed = as_json(front_end_);
+  computed.update({{"train", hash_of(train_)}, {"dev", hash_of(dev_)}});
+  return {front_end_name, "--data " + settings_.data, computed};
+}
 
 int64_t SpeechTask::load(int64_t step) {
   const trace::Span span("data", "program");

@@ -23,7 +23,7 @@ class SpeechTask : public RunTask {
 
   Model& model() override { return model_; }
   const TrainingOptions& options() const override { return settings_.training; }
-  void begin(RunFolder& run) override;
+  Data data() override;
   int64_t load(int64_t step) override;
   Variable loss(int64_t begin, int64_t end) override;
   Evaluation evaluate(int64_t step) override;
@@ -42,7 +42,8 @@ class SpeechTask : public RunTask {
   int64_t first_position_ = 0;
 };
 
-// The FrontEnd of a run, in the file of this name. Error (DataError): it is missing or damaged.
+// The FrontEnd of a run, in the file of this name, with hashes of the data. Error (DataError): it is missing or
+// damaged.
 inline constexpr const char* front_end_name = "front_end.json";
 FrontEnd read_front_end(const std::filesystem::path& run);
 

@@ -1,5 +1,4 @@
 // speech train
-#include <filesystem>
 #include <memory>
 
 #include "apps/speech/train.h"
@@ -25,11 +24,6 @@ struct Train : TrainCommand {
     check<UsageError>(!settings.data.empty(), "expected --data with prepared data; speech prepare makes it");
     settings.training.validate(settings.model, compute.device);
     const Corpus corpus = read_corpus(read_safetensors(settings.data));
-    // Other data would give other bits, and the labels would stand for other phones.
-    if (resume && is_there(std::filesystem::path(out) / front_end_name))
-      check<DataError>(read_front_end(out) == corpus.front_end, "--data ", settings.data,
-                       ": is not the data that the run began with: ", std::filesystem::path(out) / front_end_name,
-                       " has other phones, means or deviations");
     return std::make_unique<SpeechTask>(settings, compute, corpus, begins ? settings.init_from : "");
   }
 
