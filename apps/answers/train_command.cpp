@@ -134,13 +134,14 @@ struct AnswerTask : RunTask {
   }
 
   Evaluation evaluate(int64_t) override {
-    const Json found = as_json(answer(trained, dev, settings.batch, settings.compute.seed, false));
+    const Json found =
+        as_json(answer(trained, dev, settings.answer_tokens, settings.batch, settings.compute.seed, false));
     return {found, -found.at("exact_match").get<double>(), false, ""};
   }
 
   Json final_evaluation() override {
     Json result = {{"attention", settings.attention}, {"part", "dev"}, {"questions", dev.size()}};
-    result.update(as_json(answer(trained, dev, settings.batch, settings.compute.seed, true)));
+    result.update(as_json(answer(trained, dev, settings.answer_tokens, settings.batch, settings.compute.seed, true)));
     return result;
   }
 
@@ -178,11 +179,14 @@ struct AnswerTask : RunTask {
     run.write("report.html", page.html());
   }
 
+  std::vector<Question> read(const char* part) const {
+    return read_questions(settings.data, part, trained.tokenizer, trained.max_tokens, settings.answer_tokens);
+  }
+
   const Settings& settings;
   const DeviceAndDType compute = settings.compute.apply();
   Model trained{settings, Generator(uint64_t(settings.compute.seed))};
-  std::vector<Question> train = read_questions(settings.data, "train", trained.tokenizer, trained.max_tokens),
-                        dev = read_questions(settings.data, "dev", trained.tokenizer, trained.max_tokens);
+  std::vector<Question> train = read("train"), dev = read("dev");
   std::optional<Batch> batch;
   Generator generator{uint64_t(settings.compute.seed)};
 };
