@@ -1,5 +1,7 @@
 #pragma once
 // The generator of draws, random streams and random tensors. The numbers come from philox.h.
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -50,7 +52,10 @@ class RandomStream {
   uint32_t next();
   uint32_t below(uint32_t n) { return cairn::below(next(), n); }
   double uniform() { return next() * 0x1p-32; }  // in [0, 1)
-  double uniform(double low, double high) { return low + (high - low) * uniform(); }
+  // In [low, high), for low < high. (The sum may be rounded to `high`.)
+  double uniform(double low, double high) {
+    return std::min(low + (high - low) * uniform(), std::nextafter(high, low));
+  }
   float normal();
   // As if next(), and normal(), had been called so many times more.
   void skip(uint32_t words, uint32_t normals);
@@ -61,7 +66,7 @@ class RandomStream {
   uint32_t drawn_ = 0, normals_ = 0;
 };
 
-// Tensors of random numbers on the CPU.
+// Tensors of random numbers on the CPU. Uniform ones are in [low, high), where low is rounded to the element type.
 Tensor random_uniform(Shape shape, double low, double high, RandomStream& sequence, DType dtype = DType::float32);
 Tensor random_normal(Shape shape, RandomStream& sequence, DType dtype = DType::float32);
 
