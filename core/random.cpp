@@ -1,5 +1,8 @@
 #include "core/random.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "core/dispatch.h"
 #include "core/functors.h"
 #include "core/parallel.h"
@@ -45,7 +48,16 @@ static Tensor random_tensor(Shape shape, DType dtype, RandomStream& sequence, ui
 }
 
 Tensor random_uniform(Shape shape, double low, double high, RandomStream& sequence, DType dtype) {
-  return random_tensor(shape, dtype, sequence, 1, 0, [=](RandomStream& part) { return part.uniform(low, high); });
+  // Bisection: the last number that stays below `high` when it is rounded to the type.
+  double last = low, beyond = high;
+  visit(dtype, [&]<class T>(T) {
+    for (int step = 0; step < 1100; ++step) {
+      const double x = std::midpoint(last, beyond);
+      (convert<double>(convert<T>(x)) < high ? last : beyond) = x;
+    }
+  });
+  return random_tensor(shape, dtype, sequence, 1, 0,
+                       [=](RandomStream& part) { return std::min(part.uniform(low, high), last); });
 }
 Tensor random_normal(Shape shape, RandomStream& sequence, DType dtype) {
   return random_tensor(shape, dtype, sequence, 0, 1, [](RandomStream& part) { return part.normal(); });

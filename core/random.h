@@ -1,5 +1,7 @@
 #pragma once
 // The generator of draws, random streams and random tensors. The numbers come from philox.h.
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -51,7 +53,10 @@ class RandomStream {
   uint32_t next();
   uint32_t below(uint32_t n) { return cairn::below(next(), n); }
   double uniform() { return next() * 0x1p-32; }  // in [0, 1)
-  double uniform(double low, double high) { return low + (high - low) * uniform(); }
+  // In [low, high), for low < high. (The sum may be rounded to `high`.)
+  double uniform(double low, double high) {
+    return std::min(low + (high - low) * uniform(), std::nextafter(high, low));
+  }
   float normal();
   // As if next(), and normal(), had been called so many times more.
   void skip(uint32_t words, uint32_t normals);

@@ -66,7 +66,7 @@ struct Comparison {
       for (const SavedRun& each : models) {
         each.model->bert->encoder.swap_attention(spec);
         for (int64_t seed = compute.seed; seed < compute.seed + seeds; ++seed)
-          found.push_back(answer(*each.model, questions, batch, seed, true));
+          found.push_back(answer(*each.model, questions, answer_tokens, batch, seed, true));
       }
       add_row(spec, found);
     }
@@ -75,13 +75,13 @@ struct Comparison {
       Model model(each.settings, Generator(uint64_t(each.settings.compute.seed)));
       model.bert->encoder.swap_attention("full");
       model.place(compute.apply());
-      untrained.push_back(answer(model, questions, batch, compute.seed, true));
+      untrained.push_back(answer(model, questions, answer_tokens, batch, compute.seed, true));
     }
     add_row("full, not trained", untrained);
     for (const auto& [name, entry] : {std::pair("word overlap", &overlap), std::pair("weighted overlap", &idf_overlap)})
       add_row(name, {{std::vector<double>(questions.size(), NAN), std::vector<double>(questions.size(), NAN), *entry,
                       NAN, NAN}});
-    line.tell({{"part", part}, {"questions", questions.size()}, {"rows", rows}},
+    line.tell({{"part", part}, {"questions", questions.size()}, {"answer_tokens", answer_tokens}, {"rows", rows}},
               concat("Questions of ", part, ": ", questions.size(), "\n\n",
                      table_text({"attention", "exact match", "kept", "f1", "entry", "minus overlap", "time"}, table)));
   }
@@ -89,7 +89,9 @@ struct Comparison {
  private:
   void read(const SavedRun& first) {
     const std::vector<Question> all = read_questions(data.empty() ? first.settings.data : data, part,
-                                                     first.model->tokenizer, first.model->max_tokens);
+                                                     first.model->tokenizer, first.model->max_tokens, INT64_MAX);
+    answer_tokens = first.settings.answer_tokens;
+    for (const Question& each : all) answer_tokens = std::max(answer_tokens, each.end - each.begin);
     const size_t n = std::min(all.size(), size_t(most));
     for (size_t i = 0; i < n; ++i) {
       questions.push_back(all[i * all.size() / n]);
@@ -150,6 +152,7 @@ struct Comparison {
   int64_t most = 1 << 20, batch = 8, seeds = 3;
   ComputeSettings compute;
   std::vector<Question> questions;
+  int64_t answer_tokens = 0;  // as in the first run, but at least as many as the longest right answer has
   std::vector<double> overlap, idf_overlap;  // of the questions
   std::vector<double> full;                  // full attention's exact matches of each source
   Report::Rows table;

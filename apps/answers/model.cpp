@@ -36,6 +36,7 @@ void Settings::fields(SettingFields& f) {
   f("model", model, Text::folder, "folder of a published BERT model");
   f("attention", attention, one_variant, "attention variant (listed below)");
   f("max-tokens", max_tokens, {8, 1 << 20}, "tokens of a question with its passage, which is cut");
+  f("answer-tokens", answer_tokens, {1, 1 << 20}, "tokens of the longest answer that is looked for");
   f("batch", batch, {1, 4096}, "questions of a training step");
   f("picture", picture, {0, 1 << 20}, "question of dev whose attention the report shows (the paper's figure 8)",
     Keep::may_change);
@@ -92,12 +93,11 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
 }
 
-Score score(const Question& question, const float* begins, const float* ends) {
-  constexpr int64_t most_tokens = 32;
+Score score(const Question& question, const float* begins, const float* ends, int64_t answer_tokens) {
   const int64_t passage_end = question.entries.back();
   int64_t begin = question.entries.front(), last = begin;
   for (int64_t i = begin; i < passage_end; ++i)
-    for (int64_t j = i; j < std::min(i + most_tokens, passage_end); ++j)
+    for (int64_t j = i; j < std::min(i + answer_tokens, passage_end); ++j)
       if (begins[i] + ends[j] > begins[begin] + ends[last]) begin = i, last = j;
   const int64_t end = last + 1;
   const int64_t both = std::max<int64_t>(0, std::min(end, question.end) - std::max(begin, question.begin));
@@ -106,8 +106,8 @@ Score score(const Question& question, const float* begins, const float* ends) {
           double(begin >= question.entries[question.right] && begin < question.entries[question.right + 1])};
 }
 
-Answers answer(const Model& model, const std::vector<Question>& questions, int64_t batch_size, int64_t seed,
-               bool may_stop) {
+Answers answer(const Model& model, const std::vector<Question>& questions, int64_t answer_tokens, int64_t batch_size,
+               int64_t seed, bool may_stop) {
   const trace::Span span("evaluate", "program");
   const NoGrad no_grad;
   Generator generator{~uint64_t(seed)};  // draws of its own: training's stay what they are
@@ -127,7 +127,7 @@ Answers answer(const Model& model, const std::vector<Question>& questions, int64
     const auto* begins = on_host.data<float>();
     for (const Question* each : members) {
       const float* const ends = begins + on_host.size(2);
-      const Score found = score(*each, begins, ends);
+      const Score found = score(*each, begins, ends, answer_tokens);
       result.exact.push_back(found.exact);
       result.f1.push_back(found.f1);
       result.entry.push_back(found.entry);

@@ -16,7 +16,7 @@ namespace cairn::answers {
 struct Settings {
   std::string data, model;  // the file of the questions; the folder of the pretrained model
   std::string attention = "full";
-  int64_t max_tokens = 384, batch = 8, picture = 0;
+  int64_t max_tokens = 384, answer_tokens = 32, batch = 8, picture = 0;
   TrainingOptions training;
   ComputeSettings compute;
 
@@ -58,8 +58,8 @@ struct Score {
   double exact, f1, entry;  // as in Answers
 };
 // The likeliest answer has the largest sum of its first token's logit and its last one's, in the passage, and at most
-// 32 tokens. `begins` and `ends` have a logit for each token.
-Score score(const Question& question, const float* begins, const float* ends);
+// `answer_tokens` tokens. `begins` and `ends` have a logit for each token.
+Score score(const Question& question, const float* begins, const float* ends, int64_t answer_tokens);
 
 // What a model answers: a number from 0 to 1 for each question.
 struct Answers {
@@ -70,7 +70,8 @@ struct Answers {
 };
 // The model's likeliest answers. The seed draws the random numbers of the attention. Throws Interrupted if the user has
 // asked to stop and `may_stop`.
-Answers answer(const Model& model, const std::vector<Question>& questions, int64_t batch, int64_t seed, bool may_stop);
+Answers answer(const Model& model, const std::vector<Question>& questions, int64_t answer_tokens, int64_t batch,
+               int64_t seed, bool may_stop);
 double mean(const std::vector<double>& values);
 // The means: loss, exact_match, f1, right_entry.
 nlohmann::ordered_json as_json(const Answers& answers);

@@ -51,7 +51,8 @@ static std::string read_question(const Json& json, const text_search::WordPiece&
 }
 
 std::vector<Question> read_questions(const std::string& file, const std::string& part,
-                                     const text_search::WordPiece& tokenizer, int64_t max_tokens) {
+                                     const text_search::WordPiece& tokenizer, int64_t max_tokens,
+                                     int64_t answer_tokens) {
   std::vector<Question> questions;
   std::map<std::string, int64_t> left_out;
   int64_t line = 0;
@@ -73,6 +74,12 @@ std::vector<Question> read_questions(const std::string& file, const std::string&
   for (const auto& [reason, count] : left_out)
     note(concat(file, ": questions of ", part, " that are left out: ", count, " ", reason), false);
   check<DataError>(!questions.empty(), file, ": the part ", part, " has no questions");
+  int64_t longer = 0;
+  for (const Question& each : questions) longer += each.end - each.begin > answer_tokens;
+  if (longer > 0)
+    note(concat(file, ": questions of ", part, " with an answer of more than ", answer_tokens,
+                " tokens, which is never found: ", longer, "; give a larger --answer-tokens"),
+         false);
   return questions;
 }
 

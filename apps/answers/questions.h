@@ -19,9 +19,11 @@ struct Question {
 };
 
 // The questions of a part (train, dev, test) in a file of debian_questions.py. Cuts a question with its passage to
-// `max_tokens`. A line on standard error says how many questions are left out, because they are empty or too long, or
-// their answer is cut off. Errors (DataError): the file cannot be read or has another form; no question is left.
+// `max_tokens`. Lines on standard error say how many questions are left out, because they are empty or too long, or
+// their answer is cut off, and how many have more than `answer_tokens` in their answer. Errors (DataError): the file
+// cannot be read or has another form; no question is left.
 std::vector<Question> read_questions(const std::string& file, const std::string& part,
-                                     const text_search::WordPiece& tokenizer, int64_t max_tokens);
+                                     const text_search::WordPiece& tokenizer, int64_t max_tokens,
+                                     int64_t answer_tokens);
 
 }  // namespace cairn::answers

@@ -84,7 +84,7 @@ constexpr const char* files =
     "               a mask that hides only the last keys is read as key_lengths\n"
     "  grad_out     [B, N, H, M]: the gradient of the output (default: ones)\n"
     "  planes       [bits, D + 1]: hyperplanes for hashing, with their offsets in the last column\n"
-    "  labels       int32 or int64 [B, H, N]: the cluster of each query, below C and N, -1 for none\n"
+    "  labels       int32 or int64 [B, H, N]: the cluster of each query, below C, -1 for none\n"
     "  points       [H, I, D]: the points of inducing\n"
     "Tensors that a variant does not use are ignored. Shapes that do not fit are a usage error.\n"
     "The file --out has out [B, N, H, M]; with --grad also grad_q, grad_k, grad_v, grad_points. Clustered\n"
@@ -147,10 +147,11 @@ struct Attend {
     inputs.mask.causal = causal;
     if (!compute.device && inputs.q.dtype() == DType::float64) options.compute = {Device::cpu, DType::float32};
     for (const std::string& text : inputs.notes) note(concat(inputs.file.where, ": ", text), line.quiet);
-    // Also with --line.quiet, for a misspelled name changes the result.
+    // Also with --quiet, for a misspelled name changes the result.
     for (const std::string& name : inputs.unknown) note(concat(inputs.file.where, ": unknown tensor ", name), false);
-    for (const std::string& spec : specs)
-      note(full_attention_note(*make_attention(spec), inputs.queries(), inputs.keys()), line.quiet);
+    for (const std::string& spec : specs)  // given labels may give queries one cluster in any case
+      if (!inputs.given.labels.defined())
+        note(full_attention_note(*make_attention(spec), inputs.queries(), inputs.keys()), line.quiet);
     catch_interrupts(line.quiet);
     for (const std::string& spec : specs) run_variant(spec, specs.size() > 1);
     const bool any = std::ranges::any_of(results, [](const Result& result) { return result.runner != nullptr; });

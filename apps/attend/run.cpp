@@ -25,7 +25,7 @@ Runner::Runner(const std::string& spec, const Inputs& inputs, const RunOptions& 
   for (Tensor* part : {&mask_.query_lengths, &mask_.key_lengths, &mask_.allowed})
     if (part->defined()) *part = part->to(options.compute.device);
   given_ = inputs.given.to(options.compute.device);
-  const int64_t clusters = std::min(attention_->clusters(), inputs.queries());
+  const int64_t clusters = attention_->clusters();
   if (clusters == 0) given_.labels = {};  // they have no use
   if (given_.labels.defined())
     for (const int32_t label : inputs.given.labels.to_vector<int32_t>())

@@ -8,8 +8,11 @@ namespace cairn {
 
 Clusters Clustering::operator()(const Tensor& q, const Tensor& k, const AttentionMask& mask,
                                 const AttentionContext& context) const {
-  // Clusters beyond the number of queries would stay empty and cost memory.
-  const int64_t clusters = std::min(clusters_, std::max<int64_t>(1, q.size(1)));
+  // Clusters beyond the number of queries would stay empty and cost memory. Given labels may name later ones.
+  int64_t clusters = std::min(clusters_, std::max<int64_t>(1, q.size(1)));
+  if (context.choices && context.choices->labels.defined())
+    for (const int32_t label : context.choices->labels.to(Device::cpu).to_vector<int32_t>())
+      clusters = std::max(clusters, std::min<int64_t>(clusters_, label + int64_t(1)));
   const Tensor chosen =
       context.choice(&AttentionChoices::labels, [&] { return labels(q, k, mask, clusters, context); });
   return clusters_of(chosen, clusters);  // a stable sort by label

@@ -10,13 +10,13 @@ using answers::Question;
 namespace {
 
 // Tokens 3 to 9 are entry 0, 10 to 59 entry 1, which is asked for; its name is tokens 10 to 12.
-answers::Score scored(int64_t begin, int64_t last) {
+answers::Score scored(int64_t begin, int64_t last, int64_t answer_tokens = 32) {
   const Question question{
       .tokens = std::vector<int32_t>(61), .entries = {3, 10, 60}, .right = 1, .begin = 10, .end = 13, .source = ""};
   std::vector<float> begins(61), ends(61);
   begins[0] = ends[60] = 9;  // outside the passage: never an answer
   begins[size_t(begin)] = ends[size_t(last)] = 1;
-  return answers::score(question, begins.data(), ends.data());
+  return answers::score(question, begins.data(), ends.data(), answer_tokens);
 }
 
 }  // namespace
@@ -35,4 +35,5 @@ TEST_CASE("answers: the likeliest span is scored by its positions and its entry"
   check(scored(8, 11), 0, 2.0 * 2 / (4 + 3), 0);
   check(scored(10, 41), 0, 2.0 * 3 / (32 + 3), 1);
   check(scored(10, 42), 0, 2.0 * 1 / (1 + 3), 1);  // 33 tokens are too many: the first token alone is as likely
+  check(scored(10, 42, 33), 0, 2.0 * 3 / (33 + 3), 1);
 }

@@ -135,6 +135,14 @@ TEST_CASE("attend: planes and labels fix the choices, else the seed does", "[att
   CHECK(labels(" --seed 9") != first);
   CHECK(labels("", {{"planes", planes(63)}}) == first);
   CHECK(labels("", {{"labels", Tensor::full({1, 2, 40}, 5, DType::int32)}}) == std::vector<int64_t>(80, 5));
+  // More clusters than queries: a label is any cluster's number.
+  const auto out_of = [&](int32_t label) {
+    const Tensor all = Tensor::full({1, 2, 40}, label, DType::int32);
+    const auto out = program.out("--grad --attention i-clustered-60", tensors_of({1, 40, 2, 4}, 40, {{"labels", all}}));
+    CHECK(out.at("counts").to_vector<int32_t>()[size_t(label)] == 40);
+    return std::pair(as_double(out.at("out")), as_double(out.at("grad_k")));
+  };
+  CHECK(out_of(59) == out_of(0));
   const TensorFile few = program.out("--attention clustered-6", tensors_of({1, 40, 2, 4}, 40, {{"planes", planes(3)}}));
   for (const int64_t code : whole_numbers(few.at("codes"))) CHECK(code < 8);
   // With equal points, every query gets the same result.

@@ -113,6 +113,19 @@ TEST_CASE("random tensors take their numbers from the stream in order", "[random
   CHECK(random_uniform({2}, 0, 1, a, DType::float64).dtype() == DType::float64);
 }
 
+TEST_CASE("uniform numbers are within their bounds after rounding to their type, too", "[random]") {
+  RandomStream random(1, 0, Purpose::test);
+  const auto check_inside = [&](DType dtype, double low, double high) {
+    INFO(name(dtype) << " in [" << low << ", " << high << ")");
+    for (const double x : as_double(random_uniform({10001}, low, high, random, dtype))) REQUIRE((x >= low && x < high));
+  };
+  check_inside(DType::float32, 1e6, 1e6 + 1);
+  check_inside(DType::float64, 1e15, 1e15 + 1);
+  check_inside(DType::bfloat16, 0, 1);
+  check_inside(DType::bfloat16, 1000, 1008);
+  check_inside(DType::int32, -4, -2);
+}
+
 TEST_CASE("a generator's draws have the step at which they are made", "[random]") {
   static_assert(!std::is_copy_constructible_v<Generator> &&
                 !std::is_copy_assignable_v<Generator>);  // nor can it be copied

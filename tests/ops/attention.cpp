@@ -395,6 +395,12 @@ OPERATION("attention") {
         .query_lengths = int32s({5, 3}), .key_lengths = int32s({1100, 700}), .allowed = random_mask({5, 1100})};
     add_masked(few, "lengths, query and key", mask, 0, form);
   }
+  // A tile of hidden keys, then scores so low that their exponentials are 0 unless their own maximum is subtracted.
+  Tensor late = Tensor::full({600}, 1, DType::boolean);
+  std::fill_n(late.mutable_data<bool>(), 512, false);
+  const Tensor q = Tensor::full({1, 3, 1, 8}, -5, DType::float64), k = Tensor::full({1, 600, 1, 8}, 10, DType::float64);
+  add(op, "scores of -400 after hidden keys", {q, k, normal({1, 600, 1, 8})}, {{.allowed = late}, {}, 1}).on_cuda =
+      false;
   for (const Form form : every_form) {
     add_dropped(op, form);
     add_nan_beyond_lengths(op, form);
