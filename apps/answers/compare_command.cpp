@@ -13,6 +13,7 @@
 #include "apps/common/program.h"
 #include "apps/common/report.h"
 #include "apps/common/variants.h"
+#include "nn/io/json.h"
 
 namespace cairn::answers {
 namespace {

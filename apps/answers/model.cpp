@@ -5,13 +5,13 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
 #include "apps/common/variants.h"
 #include "autograd/ops.h"
 #include "core/trace.h"
 #include "nn/io/bert_folder.h"
+#include "nn/io/json.h"
 
 namespace cairn::answers {
 

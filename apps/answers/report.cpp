@@ -10,6 +10,7 @@
 #include "apps/common/progress.h"
 #include "apps/common/report.h"
 #include "autograd/ops.h"
+#include "nn/io/json.h"
 
 namespace cairn::answers {
 

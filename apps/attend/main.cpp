@@ -9,11 +9,11 @@
 #include "apps/attend/run.h"
 #include "apps/common/format.h"
 #include "apps/common/program.h"
-#include "apps/common/run_folder.h"
 #include "apps/common/svg.h"
 #include "apps/common/variants.h"
 #include "core/random.h"
 #include "nn/io/file.h"
+#include "nn/io/json.h"
 
 namespace cairn::attend {
 namespace {

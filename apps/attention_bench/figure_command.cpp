@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "apps/attention_bench/settings.h"
-#include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/report.h"
 #include "apps/common/run_folder.h"

@@ -5,7 +5,6 @@
 #include <cstdarg>
 #include <cstddef>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 namespace cairn {
 
@@ -19,12 +18,6 @@ std::string formatted(const char* format, ...) {
   va_end(arguments);
   return text;
 }
-
-nlohmann::ordered_json finite_or_null(double value) {
-  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
-}
-
-double number_or_nan(const nlohmann::ordered_json& json) { return json.is_null() ? NAN : json.get<double>(); }
 
 std::string table_text(const std::vector<std::string>& names, std::vector<std::vector<std::string>> rows) {
   const auto width_of = [](const std::string& text) {  // of UTF-8

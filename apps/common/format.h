@@ -1,5 +1,4 @@
 #pragma once
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -10,10 +9,5 @@ namespace cairn {
 
 // A table as text, with columns of equal width, and an empty line below.
 std::string table_text(const std::vector<std::string>& names, std::vector<std::vector<std::string>> rows);
-
-// A number for JSON, which has none for NaN and infinity: null.
-nlohmann::ordered_json finite_or_null(double value);
-// The number; NaN for null.
-double number_or_nan(const nlohmann::ordered_json& json);
 
 }  // namespace cairn

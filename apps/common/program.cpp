@@ -12,6 +12,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <new>
@@ -45,6 +46,14 @@ const char* volatile stop_message = "";
 std::string program_name;
 Communicator* started = nullptr;  // by the launcher, while run_program() runs
 struct HelpShown {};              // thrown: the program ends with 0
+
+// The processor's name, as Linux reports it.
+std::string processor() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
 
 // Bytes that are not UTF-8 become U+FFFD.
 std::string as_utf8(const std::string& text) { return Json::parse(printed(text)); }
@@ -259,6 +268,11 @@ Communicator& processes() {
 }
 
 const std::string& program() { return program_name; }
+
+Json provenance(Device device) {
+  return {{"version", CAIRN_VERSION}, {"commit", CAIRN_COMMIT}, {"backends", backends()},  {"device", name(device)},
+          {"processor", processor()}, {"threads", threads()},   {"vectors", cpu_vectors()}};
+}
 
 void print(const std::string& text) {
   std::cout << text << std::flush;

@@ -72,6 +72,9 @@ Communicator& processes();
 // The program's name, which begins its error messages.
 const std::string& program();
 
+// How results are made: version and commit, device, processor, threads, vectors.
+nlohmann::ordered_json provenance(Device device);
+
 // Prints a part of the result on standard output. Error: it cannot be written.
 void print(const std::string& text);
 // Prints a line for the reader on standard error, unless it is empty or `quiet`.

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/training_state.h"
+#include "nn/io/json.h"
 
 namespace cairn {
 

@@ -6,15 +6,12 @@
 #include <cerrno>
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <system_error>
 
-#include "apps/common/commit.h"
-#include "core/device.h"
 #include "core/did_you_mean.h"
-#include "core/parallel.h"
+#include "nn/io/file.h"
 #include "nn/io/json.h"
 
 namespace cairn {
@@ -27,20 +24,7 @@ constexpr const char* config_name = "config.json";
 constexpr const char* lines_name = "metrics.jsonl";
 constexpr const char* result_name = "result.json";
 
-// The processor's name, as Linux reports it.
-std::string processor() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
-  return "unknown";
-}
-
 }  // namespace
-
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(fs::symlink_status(path, error));
-}
 
 bool RunFolder::is_in(const fs::path& folder) { return is_there(folder / config_name); }
 
@@ -127,36 +111,8 @@ Json RunFolder::result() const {
 
 void RunFolder::write_result(const Json& result) { write(result_name, result.dump(2) + "\n"); }
 
-fs::path output_path(const char* option, const std::string& name, const std::string& in) {
-  std::error_code error;
-  const fs::file_status there = fs::status(name, error);
-  check<UsageError>(!fs::exists(there) || fs::is_regular_file(there), option, ' ', name,
-                    ": expected a regular file, or a new name");
-  check<UsageError>(in.empty() || !fs::equivalent(name, in, error), option, ' ', name,
-                    ": is the input file; choose another");
-  fs::path path = fs::weakly_canonical(fs::absolute(name, error), error);
-  check<UsageError>(fs::is_directory(path.parent_path(), error), option, ' ', name, ": there is no folder ",
-                    path.parent_path());
-  return path;
-}
-
-std::string stored_path(const std::string& name) {
-  std::error_code error;
-  const fs::path path = fs::absolute(name, error), resolved = fs::weakly_canonical(path, error);
-  return error ? path : resolved;
-}
-
-void check_storable(const std::string& what, const std::string& text) {
-  check<UsageError>(is_utf8(text), what, ": expected UTF-8, which JSON needs, got ", printed(text), "; rename it");
-}
-
 DataError damaged(const fs::path& file) {
   return DataError(concat(file, ": damaged: it lacks a key, or has a value of another type"));
-}
-
-Json provenance(Device device) {
-  return {{"version", CAIRN_VERSION}, {"commit", CAIRN_COMMIT}, {"backends", backends()},  {"device", name(device)},
-          {"processor", processor()}, {"threads", threads()},   {"vectors", cpu_vectors()}};
 }
 
 }  // namespace cairn

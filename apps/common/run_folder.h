@@ -14,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "core/device.h"
 #include "core/error.h"
 #include "nn/io/file.h"
 
@@ -66,22 +65,7 @@ class RunFolder {
   std::optional<OpenFile> lock_, lines_;  // the lock is held while its file is open
 };
 
-// Does the path exist? False where it cannot be known: a name that is too long, a folder that may not be read.
-bool is_there(const std::filesystem::path& path);
-
-// The path of an output file, with symbolic links resolved: a new file, or a regular file that is to be replaced.
-// Errors (UsageError): it is something else; its folder does not exist; it is `in`, the input file (empty: none).
-std::filesystem::path output_path(const char* option, const std::string& name, const std::string& in);
-
-// The path that a run or an index stores: it works from any folder, and has no symbolic links.
-std::string stored_path(const std::string& name);
-// Error (UsageError): the text is not UTF-8, so JSON cannot store it. `what` begins the message.
-void check_storable(const std::string& what, const std::string& text);
-
 // For a file of the folder that is JSON but lacks a key, or has a value of another type (Json::exception).
 DataError damaged(const std::filesystem::path& file);
-
-// How results are made: version and commit, device, processor, threads, vectors.
-nlohmann::ordered_json provenance(Device device);
 
 }  // namespace cairn

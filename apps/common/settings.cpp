@@ -14,6 +14,7 @@
 #include "core/did_you_mean.h"
 #include "core/kernels/memory.h"
 #include "core/parallel.h"
+#include "nn/io/file.h"
 #include "nn/io/json.h"
 
 namespace cairn {

@@ -2,6 +2,7 @@
 
 #include "apps/common/format.h"
 #include "autograd/tape.h"
+#include "nn/io/file.h"
 #include "nn/io/json.h"
 
 namespace cairn {
@@ -49,11 +50,10 @@ Training::Training(const Run& run, const TrainingOptions& options, Module& model
 
 void Training::expect_data(const std::string& file, const Json& computed, const std::string& source) {
   const std::filesystem::path path = folder_ / file;
-  if (state_.saved >= 0 && is_there(path))
-    for (const auto& [key, value] : read_json(path).items())
-      check<DataError>(computed.value(key, Json()) == value, source,
-                       ": is not the data that the run began with: ", path, " has another ", in_quotes(key),
-                       "; restore it, or choose another --out");
+  const Json before = state_.saved >= 0 && is_there(path) ? read_json(path) : Json::object();
+  for (const auto& [key, value] : before.items())
+    check<DataError>(computed.value(key, Json()) == value, source, ": is not the data that the run began with: ", path,
+                     " has another ", in_quotes(key), "; restore it, or choose another --out");
   folder_.write(file, computed.dump(2) + "\n");
 }
 

@@ -5,9 +5,9 @@
 #include <system_error>
 #include <utility>
 
-#include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "core/trace.h"
+#include "nn/io/json.h"
 
 namespace cairn {
 namespace {

@@ -8,7 +8,6 @@
 #include <thread>
 #include <vector>
 
-#include "apps/common/format.h"
 #include "apps/common/progress.h"
 #include "apps/common/report.h"
 #include "apps/common/svg.h"

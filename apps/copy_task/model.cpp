@@ -8,6 +8,7 @@
 #include "apps/common/program.h"
 #include "core/ops.h"
 #include "core/trace.h"
+#include "nn/io/json.h"
 
 namespace cairn::copy_task {
 

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "apps/common/format.h"
 #include "apps/common/progress.h"
 #include "apps/common/report.h"
 #include "apps/copy_task/report_analysis.h"
 #include "apps/copy_task/train.h"
+#include "nn/io/json.h"
 
 namespace cairn::copy_task {
 namespace {

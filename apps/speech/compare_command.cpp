@@ -19,6 +19,8 @@
 #include "apps/common/report.h"
 #include "apps/common/variants.h"
 #include "apps/speech/train.h"
+#include "nn/io/file.h"
+#include "nn/io/json.h"
 
 namespace cairn::speech {
 

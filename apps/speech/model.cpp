@@ -10,6 +10,7 @@
 #include "core/ops.h"
 #include "core/trace.h"
 #include "nn/attention/offset_heads.h"
+#include "nn/io/json.h"
 
 namespace cairn::speech {
 

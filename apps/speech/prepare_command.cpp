@@ -13,7 +13,6 @@
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
-#include "apps/common/run_folder.h"
 #include "apps/speech/corpus.h"
 #include "apps/speech/decode.h"
 #include "apps/speech/features.h"

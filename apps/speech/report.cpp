@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "apps/common/format.h"
 #include "apps/common/progress.h"
 #include "apps/common/report.h"
 #include "apps/common/training_run.h"
 #include "apps/speech/features.h"
 #include "apps/speech/train.h"
 #include "autograd/ops.h"
+#include "nn/io/json.h"
 
 namespace cairn::speech {
 namespace {

@@ -31,7 +31,8 @@ struct TrainingData {
 void write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result,
                   const Settings& settings, const TrainingData& data, Model& model);
 
-// The FrontEnd of a run, in the file of this name, with hashes of the data. Error (DataError): it is missing or damaged.
+// The FrontEnd of a run, in the file of this name, with hashes of the data. Error (DataError): it is missing or
+// damaged.
 inline constexpr const char* front_end_name = "front_end.json";
 FrontEnd read_front_end(const std::filesystem::path& run);
 

@@ -6,7 +6,6 @@
 
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
-#include "apps/common/run_folder.h"
 #include "autograd/ops.h"
 #include "core/trace.h"
 #include "nn/attention/attention.h"

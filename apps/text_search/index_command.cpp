@@ -12,13 +12,13 @@
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
-#include "apps/common/run_folder.h"
 #include "apps/common/variants.h"
 #include "apps/text_search/embedder.h"
 #include "apps/text_search/files.h"
 #include "apps/text_search/index.h"
 #include "apps/text_search/passages.h"
 #include "core/error.h"
+#include "nn/io/file.h"
 #include "nn/io/json.h"
 
 namespace cairn::text_search {

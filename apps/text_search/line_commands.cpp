@@ -10,7 +10,6 @@
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
-#include "apps/common/run_folder.h"
 #include "apps/common/variants.h"
 #include "apps/text_search/embedder.h"
 #include "apps/text_search/files.h"

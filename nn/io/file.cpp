@@ -135,6 +135,30 @@ void replace_file(const fs::path& path, const std::vector<std::string_view>& pie
   sync_folder(path.has_parent_path() ? path.parent_path() : ".");
 }
 
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path, error));
+}
+
+fs::path output_path(const char* option, const std::string& name, const std::string& in) {
+  std::error_code error;
+  const fs::file_status there = fs::status(name, error);
+  check<UsageError>(!fs::exists(there) || fs::is_regular_file(there), option, ' ', name,
+                    ": expected a regular file, or a new name");
+  check<UsageError>(in.empty() || !fs::equivalent(name, in, error), option, ' ', name,
+                    ": is the input file; choose another");
+  fs::path path = fs::weakly_canonical(fs::absolute(name, error), error);
+  check<UsageError>(fs::is_directory(path.parent_path(), error), option, ' ', name, ": there is no folder ",
+                    path.parent_path());
+  return path;
+}
+
+std::string stored_path(const std::string& name) {
+  std::error_code error;
+  const fs::path path = fs::absolute(name, error), resolved = fs::weakly_canonical(path, error);
+  return error ? path : resolved;
+}
+
 void sync_folder(const fs::path& path) try {
   OpenFile(path, O_RDONLY | O_DIRECTORY, "cannot be opened").sync();
 } catch (const Error&) {

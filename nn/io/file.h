@@ -58,6 +58,15 @@ void write_file(const std::filesystem::path& path, const std::vector<std::string
 // is written in place. Error (exit code 1): as write_file; it cannot be renamed.
 void replace_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces);
 
+// Does the path exist? False where it cannot be known: a name that is too long, a folder that may not be read.
+bool is_there(const std::filesystem::path& path);
+
+// The path of an output file, with symbolic links resolved: a new file, or a regular file that is to be replaced.
+// Errors (UsageError): it is something else; its folder does not exist; it is `in`, the input file (empty: none).
+std::filesystem::path output_path(const char* option, const std::string& name, const std::string& in);
+
+// The path that a run or an index stores: it works from any folder, and has no symbolic links.
+std::string stored_path(const std::string& name);
 // Waits until the names in a folder (of files created, renamed or removed) are on the disk, if possible (on_loss).
 void sync_folder(const std::filesystem::path& path);
 

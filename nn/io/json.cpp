@@ -1,6 +1,7 @@
 #include "nn/io/json.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -105,6 +106,14 @@ bool is_utf8(const std::string& text) try { return !Json(text).dump().empty(); }
 }
 
 std::string printed(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+void check_storable(const std::string& what, const std::string& text) {
+  check<UsageError>(is_utf8(text), what, ": expected UTF-8, which JSON needs, got ", printed(text), "; rename it");
+}
+
+Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+double number_or_nan(const Json& json) { return json.is_null() ? NAN : json.get<double>(); }
 
 void append(std::string& text, const Quoted& quoted) {
   constexpr size_t longest = 80;

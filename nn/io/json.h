@@ -29,6 +29,14 @@ void expect_one_of(const nlohmann::ordered_json& object, const std::string& wher
 bool is_utf8(const std::string& text);
 std::string printed(const nlohmann::ordered_json& json);
 
+// Error (UsageError): the text is not UTF-8, so JSON cannot store it. `what` begins the message.
+void check_storable(const std::string& what, const std::string& text);
+
+// A number for JSON, which has none for NaN and infinity: null.
+nlohmann::ordered_json finite_or_null(double value);
+// The number; NaN for null.
+double number_or_nan(const nlohmann::ordered_json& json);
+
 // Text from outside for a message: in double quotes, with only printable ASCII, cut off if long. It keeps a view, so
 // the text must exist until the message is written.
 struct Quoted {
