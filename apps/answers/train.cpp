@@ -35,14 +35,14 @@ Json train(const Run& run, const Settings& settings) {
   };
 
   Generator generator(seed);
-  Training training(run, settings.training, model);
   const BertOptions& bert = model.bert->options;
-  training.expect_data(
-      "data.json",
-      {{"model", {bert.heads, bert.epsilon, bert.activation == Unary::relu}},  // what the weights do not show
-       {"train", hash_of(questions)},
-       {"dev", hash_of(dev)}},
-      concat("--data ", settings.data, ", read with vocab.txt and config.json of --model ", settings.model));
+  const Json computed = {
+      {"model", {bert.heads, bert.epsilon, bert.activation == Unary::relu}},  // weights do not show it
+      {"train", hash_of(questions)},
+      {"dev", hash_of(dev)}};
+  const std::string source =
+      concat("--data ", settings.data, ", read with vocab.txt and config.json of --model ", settings.model);
+  Training training(run, settings.training, model, {"data.json", source, computed});
   while (training.next()) {
     const auto first = size_t(training.step() * settings.batch);
     std::vector<const Question*> chosen;

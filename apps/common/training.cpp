@@ -20,20 +20,32 @@ std::string numbers(double loss, const Json& metrics) {
   return text;
 }
 
+RunFolder opened(const Run& run, const DataRecord& data) {
+  const std::filesystem::path path = run.folder / data.file;
+  const bool goes_on = !run.folder.empty() && !data.file.empty() && has_checkpoint(run.folder) && is_there(path);
+  const Json before = goes_on ? read_json(path) : Json::object();
+  for (const auto& [key, value] : before.items())
+    check<DataError>(data.computed.value(key, Json()) == value, data.source,
+                     ": is not the data that the run began with: ", path, " has another ", in_quotes(key),
+                     "; restore it, or choose another --out");
+  return {run.folder, run.config};
+}
+
 }  // namespace
 
-Training::Training(const Run& run, const TrainingOptions& options, Module& model)
+Training::Training(const Run& run, const TrainingOptions& options, Module& model, const DataRecord& data)
     : options_(options),
       model_(model),
       ranks_(run.ranks),
       trace_(run.trace),
-      folder_(run.folder, run.config),
+      folder_(opened(run, data)),
       optimizer_(options.make_optimizer(parameters(model))),
       schedule_(options.make_schedule()),
       state_(begin_training(folder_, model, *optimizer_, options.iterations)),
       progress_(options.iterations, run.quiet, state_.step),
       clock_(state_.seconds),
       average_every_(run.ranks.size() > 1 ? options.average_every : 0) {
+  if (!data.file.empty()) folder_.write(data.file, data.computed.dump(2) + "\n");
   if (run.folder.empty()) note("without --out the trained model is not saved", run.quiet);
   if (ranks_.rank() == 0) catch_interrupts(run.quiet);
   if (state_.step > 0) note(concat(folder_.folder(), ": continuing from step ", state_.step), run.quiet);
@@ -46,15 +58,6 @@ Training::Training(const Run& run, const TrainingOptions& options, Module& model
   schedule_->set_state(state_.schedule);
   if (options.check_finite) finite_.emplace(named_parameters(model));
   reset_peak_memory(parameters(model).front().value().device());
-}
-
-void Training::expect_data(const std::string& file, const Json& computed, const std::string& source) {
-  const std::filesystem::path path = folder_ / file;
-  const Json before = state_.saved >= 0 && is_there(path) ? read_json(path) : Json::object();
-  for (const auto& [key, value] : before.items())
-    check<DataError>(computed.value(key, Json()) == value, source, ": is not the data that the run began with: ", path,
-                     " has another ", in_quotes(key), "; restore it, or choose another --out");
-  folder_.write(file, computed.dump(2) + "\n");
 }
 
 bool Training::goes_on() {

@@ -51,19 +51,20 @@ struct Evaluation {
   std::string note{};              // a line to show; empty: none
 };
 
+// What a training computes from its data. With other data, a run that goes on would have other bits.
+struct DataRecord {
+  std::string file{}, source{};       // its file in the folder (empty: none); names the data in a message
+  nlohmann::ordered_json computed{};  // an object; a run of an earlier version may lack keys
+};
+
 class Training {
  public:
   using Json = nlohmann::ordered_json;
 
   // Opens the folder, and takes the newest checkpoint, if there is one. The model is on its device. From here on the
   // user's interruption ends the loop. Errors: as TraceFile and RunFolder; UsageError: the run has made more steps;
-  // DataError: its checkpoint is damaged or another model's.
-  Training(const Run& run, const TrainingOptions& options, Module& model);
-
-  // Keeps what the training computes from its data, an object, in a file of the folder. Error (DataError): the run goes
-  // on, and began with other data, which `source` names: it would have other bits. (A run of an earlier version may
-  // lack keys.)
-  void expect_data(const std::string& file, const Json& computed, const std::string& source);
+  // DataError: it began with other data, and nothing has changed; its checkpoint is damaged or another model's.
+  Training(const Run& run, const TrainingOptions& options, Module& model, const DataRecord& data = {});
 
   // Ends the step, if there is one: its line in metrics.jsonl, its checkpoint. Then begins another one, and returns
   // true; or saves, and returns false: all steps are done, an evaluation ended the training, or the user interrupts.

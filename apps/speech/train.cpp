@@ -50,10 +50,9 @@ Json train(const Run& run, const Settings& settings, const DeviceAndDType& compu
   if (run.begins() && !settings.init_from.empty()) start_from(settings, data.front_end, model);
   model.place(compute.device, compute.activations);
 
-  Training training(run, settings.training, model);
   Json computed = as_json(data.front_end);
   computed.update({{"train", hash_of(data.train)}, {"dev", hash_of(data.dev)}});
-  training.expect_data(front_end_name, computed, "--data " + settings.data);
+  Training training(run, settings.training, model, {front_end_name, "--data " + settings.data, computed});
   Epochs epochs(data.train, settings);
   while (training.next()) {
     std::vector<Sentence> sequences = epochs.sequences(training.step());
