@@ -73,7 +73,7 @@ void shuffle(std::vector<T>& values, RandomStream& random) {
   for (size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.below(uint32_t(i))]);
 }
 
-// Tensors of random numbers on the CPU.
+// Tensors of random numbers on the CPU. Uniform ones are in [low, high), where low is rounded to the element type.
 Tensor random_uniform(Shape shape, double low, double high, RandomStream& sequence, DType dtype = DType::float32);
 Tensor random_normal(Shape shape, RandomStream& sequence, DType dtype = DType::float32);
 
