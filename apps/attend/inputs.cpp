@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "core/did_you_mean.h"
 #include "core/ops/checks.h"
@@ -57,18 +58,21 @@ struct Reader {
 
 }  // namespace
 
-Inputs read_inputs(const TensorFile& file) try {
+Inputs read_inputs(TensorFile given) try {
+  Inputs in;
+  in.file = std::move(given);
+  const TensorFile& file = in.file;
   for (const char* needed : {"q", "v"}) file.at(needed);
   Reader read{file};
   const char* const where = file.where.c_str();
-  Inputs in;
-  in.file = file;
   in.q = read.any("q");
   in.k = read.any("k");
   in.v = read.any("v");
   const Sizes s = expect(where, {{"q", in.q, "B N H D"}, optional({"k", in.k, "B S H D"}), {"v", in.v, "B S H M"}});
   if (in.q.dtype() == DType::bfloat16) {
     in.notes.push_back("bfloat16 is converted to float32, and the results are float32");
+    for (auto& [name, tensor] : in.file.tensors)
+      if (name == "q" || name == "k" || name == "v") tensor = {};  // its memory is free after the conversion
     for (Tensor* x : {&in.q, &in.k, &in.v})
       if (x->defined()) *x = x->cast(DType::float32);
   }

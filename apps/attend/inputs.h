@@ -35,7 +35,7 @@ struct Inputs {
 
 // A mask [B, 1, 1, S] that hides only the last keys becomes key_lengths, which every variant supports.
 // Errors: DataError: q or v is missing, or a number is out of range; UsageError: element types or shapes disagree.
-Inputs read_inputs(const TensorFile& file);
+Inputs read_inputs(TensorFile given);
 
 // An example: B = 1, N = S = `length`, H = 4, D = M = 32. As in a text, every 16 consecutive positions share one of
 // eight topics, a direction of their queries and keys. So the attention weights have blocks.

@@ -80,8 +80,8 @@ FrontEnd front_end_from(const Json& json, const std::string& where) try {
   throw DataError(concat(where, ": expected phones, mean and deviation; is it made by speech?"));
 }
 
-void write_corpus(const std::filesystem::path& path, const Corpus& corpus) {
-  TensorFile file;
+static TensorFile as_file(const std::filesystem::path& path, const Corpus& corpus) {
+  TensorFile file{{}, {}, path.string()};
   Json parts;
   for (const auto& [part, sentences] : corpus.parts) {
     parts[part] = Json::array();
@@ -96,7 +96,18 @@ void write_corpus(const std::filesystem::path& path, const Corpus& corpus) {
     }
   }
   file.metadata = {{"front_end", as_json(corpus.front_end).dump()}, {"parts", parts.dump()}};
-  write_safetensors(path, file);
+  return file;
+}
+
+void check_fits(const std::filesystem::path& path, const Corpus& plan) {
+  const TensorFile file = as_file(path, plan);
+  constexpr size_t digits = 16;  // more, in a tensor's sizes and offsets: enough for recordings of minutes
+  std::string header;
+  safetensors_pieces(file, header, digits * file.tensors.size());
+}
+
+void write_corpus(const std::filesystem::path& path, const Corpus& corpus) {
+  write_safetensors(path, as_file(path, corpus));
 }
 
 Corpus read_corpus(const TensorReader& file) try {

@@ -50,6 +50,9 @@ struct Corpus {
   std::map<std::string, std::vector<Sentence>> parts{{"train", {}}, {"dev", {}}, {"test", {}}};
   std::string where{};  // the file, for messages
 };
+// Error (DataError): the names of the sentences, which in `plan` have one frame and no labels yet, are too many or too
+// long for a file.
+void check_fits(const std::filesystem::path& path, const Corpus& plan);
 // Errors: as write_safetensors.
 void write_corpus(const std::filesystem::path& file, const Corpus& corpus);
 // Error (DataError): the file is damaged, or not one of prepared data.

@@ -83,8 +83,7 @@ std::vector<Source> read_manifest(const fs::path& file) {
   std::string line;
   for (size_t number = 1; std::getline(text, line); ++number) try {
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-      // With the lines before it, so that an error names the right line.
-      const Json json = parse_json(std::string(number - 1, '\n') + line, file);
+      const Json json = parse_json(line, concat(file, ": line ", number));
       const std::string audio = json.at("audio");
       check<DataError>(audio.find('\0') == std::string::npos, file, ": line ", number, ": audio: a path has no NUL");
       sources.push_back({audio, file.parent_path() / audio, json.at("labels")});
@@ -174,14 +173,19 @@ void prepare_command(CommandLine& line) {
   const Stopwatch time;
   std::vector<Source> sources = manifest.empty() ? read_festvox(festvox) : read_manifest(manifest);
   std::sort(sources.begin(), sources.end(), [](const Source& a, const Source& b) { return a.name < b.name; });
-  Corpus corpus{{phones_of(sources), {}, {}}};
+  Corpus corpus{{phones_of(sources), {}, {}}}, plan = corpus;
+  const Tensor frame({1, filterbanks});
+  for (std::vector<Sentence>& all = plan.parts["train"]; const Source& source : sources) {
+    check<DataError>(all.empty() || source.name != all.back().name, manifest, ": ", in_quotes(source.name),
+                     " appears twice");
+    all.push_back({source.name, frame, {}, std::vector<int32_t>(source.ends.empty() ? 0 : 1)});
+  }
+  check_fits(path, plan);
   auto &train = corpus.parts["train"], &dev = corpus.parts["dev"], &test = corpus.parts["test"];
   int64_t frames = 0, mixed = 0;
   Progress progress(int64_t(sources.size()), line.quiet);
   for (size_t i = 0; i < sources.size(); ++i) {
     const Source& source = sources[i];
-    check<DataError>(i == 0 || source.name != sources[i - 1].name, manifest, ": ", in_quotes(source.name),
-                     " appears twice");
     const Recording recording = read_recording(source.audio, filterbanks);
     Sentence sentence{source.name, recording.features, {}, {}};
     add_labels(source, corpus.front_end, sentence);

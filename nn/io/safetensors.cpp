@@ -232,7 +232,7 @@ TensorFile parse_safetensors(std::string_view bytes, const std::string& where) {
 }
 TensorFile read_safetensors(const std::filesystem::path& path) { return all_of(TensorReader(path)); }
 
-std::vector<std::string_view> safetensors_pieces(const TensorFile& file, std::string& header) {
+std::vector<std::string_view> safetensors_pieces(const TensorFile& file, std::string& header, size_t reserve) {
   std::vector<std::string_view> pieces(1);  // the header
   std::string json;
   if (!file.metadata.empty()) json = concat("{\"__metadata__\":", as_json(file.metadata));
@@ -252,7 +252,9 @@ std::vector<std::string_view> safetensors_pieces(const TensorFile& file, std::st
   json += json.empty() ? "{}" : "}";
   json.resize((json.size() + 7) / 8 * 8, ' ');
   const uint64_t size = json.size();
-  check(size <= longest_header, "safetensors: a header of ", size, " bytes, expected at most ", longest_header);
+  check<DataError>(size + reserve <= longest_header, file.where.empty() ? "safetensors" : file.where, ": ",
+                   file.tensors.size(), " tensors need a header of ", size + reserve, " bytes, and the format allows ",
+                   longest_header, "; shorten their names, or write several files");
   header.assign(reinterpret_cast<const char*>(&size), sizeof(size));
   header += json;
   pieces[0] = header;

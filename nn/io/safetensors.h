@@ -3,6 +3,7 @@
 // header, the header in JSON (name -> dtype, shape, range of bytes), and the tensors' numbers, little-endian,
 // row-major, one after another without gaps. Files from anywhere may be read: nothing in them is executed, and every
 // number is checked.
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <istream>
@@ -78,9 +79,9 @@ TensorFile read_safetensors(const std::filesystem::path& path);
 
 // The bytes of a file with these tensors, which are on the CPU: first the header, which is stored in `header`, then the
 // data of each tensor, in order. The same tensors and metadata give the same bytes. Error: a name that is listed twice
-// or is "__metadata__"; a name or metadata that is not UTF-8; a tensor without a value; a header too large to read
-// back.
-std::vector<std::string_view> safetensors_pieces(const TensorFile& file, std::string& header);
+// or is "__metadata__"; a name or metadata that is not UTF-8; a tensor without a value. Error (DataError): the header,
+// with `reserve` more bytes, is larger than the format allows.
+std::vector<std::string_view> safetensors_pieces(const TensorFile& file, std::string& header, size_t reserve = 0);
 // The same for tensors on any device, in one string.
 std::string safetensors_bytes(const TensorFile& file);
 // Writes such a file. Errors: also as replace_file.

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/storage.h"
 #include "nn/io/hash.h"
 #include "nn/layers.h"
 #include "nn/optim/adam.h"
@@ -245,6 +246,22 @@ TEST_CASE("a checkpoint that does not fit is rejected and changes nothing", "[io
   CHECK_THAT(data_error([&] { restore(*found, model.linear, &plain); }),
              ContainsSubstring("\"first.0\" is not part of"));
   CHECK(model.bits() == before);
+}
+
+TEST_CASE("weights are read into their places, not into memory beside them", "[io][checkpoint]") {
+  const TemporaryFolder run;
+  Generator generator(1);
+  Linear model(4096, 2048, generator);  // 32 MB
+  const auto optimizer = make_optimizer(1, model);
+  save_checkpoint(run.path(), model, *optimizer, {});
+  const std::string before = bits(model, optimizer.get());
+  for (Variable& each : parameters(model)) each.mutable_value().mutable_data<float>()[0] = 0;
+  const int64_t live = memory(Device::cpu).live;
+  reset_peak_memory(Device::cpu);
+  restore(*find_checkpoint(run.path()), model, optimizer.get());
+  CHECK(bits(model, optimizer.get()) == before);
+  load(run / "checkpoint/weights.safetensors", model);
+  CHECK(double(memory(Device::cpu).peak - live) < 0.2 * double(model.weight.value().bytes()));
 }
 
 TEST_CASE("a failed save keeps the checkpoint before it", "[io][checkpoint]") {
