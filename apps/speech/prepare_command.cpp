@@ -85,8 +85,7 @@ std::vector<Source> read_manifest(const fs::path& file) {
   std::string line;
   for (size_t number = 1; std::getline(text, line); ++number) try {
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-      // With the lines before it, so that an error names the right line.
-      const Json json = parse_json(std::string(number - 1, '\n') + line, file);
+      const Json json = parse_json(line, concat(file, ": line ", number));
       const std::string audio = json.at("audio");
       check<DataError>(audio.find('\0') == std::string::npos, file, ": line ", number, ": audio: a path has no NUL");
       sources.push_back({audio, file.parent_path() / audio, json.at("labels")});

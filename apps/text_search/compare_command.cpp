@@ -48,8 +48,9 @@ struct CompareCommand : Command {
   void run(Communicator&) override try {
     catch_interrupts(quiet);
     if (!out.empty() && RunFolder::is_in(out)) continue_run(out);
-    read_texts();
+    const std::vector<fs::path> files = find_files(search, options.model);
     Embedder embedder(options);
+    read_texts(files, embedder.tokenizer());
     std::vector<int64_t> all;
     name_in_errors("--lengths", [&] { all = rising_integers(lengths, embedder.positions()); });
     check<UsageError>(all.front() >= 3, "--lengths: expected at least 3, got ", all.front());
@@ -77,20 +78,23 @@ struct CompareCommand : Command {
     throw damaged(fs::path(out) / "metrics.jsonl");
   }
 
-  void read_texts() {
+  void read_texts(const std::vector<fs::path>& files, const WordPiece& tokenizer) {
     SkippedCounts skipped;
-    for (const fs::path& file : find_files(search, options.model))
-      if (std::optional<std::string> text = read_text(file, skipped)) {
+    Progress progress(int64_t(files.size()), quiet);
+    for (const fs::path& file : files) {
+      if (interrupted()) throw Interrupted();
+      progress.update(&file - files.data() + 1, "files");
+      if (const std::optional<std::string> text = read_text(file, skipped)) {
         text_hash += xxh128(*text);
-        texts.push_back(std::move(*text));
+        texts.push_back(tokenizer.tokenize(*text));
       }
+    }
+    progress.finish();
   }
 
   // The rows of one length, full attention first.
   Json compare_at(Embedder& embedder, int64_t length, const std::vector<std::string>& specs, RunFolder& kept) const {
-    Sequences tokens;
-    for (const std::string& text : texts) tokens.push_back(embedder.tokenizer().tokenize(text));
-    tokens = cut_sequences(tokens, embedder.tokenizer(), length, sequences);
+    const Sequences tokens = cut_sequences(texts, embedder.tokenizer(), length, sequences);
     int64_t count = 0;
     for (const auto& sequence : tokens) count += int64_t(sequence.size());
     const std::vector<Json> finished = kept.lines();
@@ -147,8 +151,8 @@ struct CompareCommand : Command {
       "clustered-25,clustered-25:refine=2,i-clustered-25,i-clustered-25:refine=1,i-clustered-25:refine=2,"
       "i-clustered-100,i-clustered-100:refine=1,oracle-top-32,position-25,i-position-25";
   int64_t sequences = 200;
-  std::vector<std::string> texts;  // of the files
-  std::string text_hash;           // of all texts
+  Sequences texts;        // the tokens of each file
+  std::string text_hash;  // of all texts
 };
 
 }  // namespace

@@ -64,15 +64,43 @@ struct IndexCommand : Command {
     index.attention = options.attention;
     index.seed = options.compute.seed;
     index.model = model;
+    if (is_there(file)) read_old(file, index);
     add_records(files, embedder.tokenizer(), index);
-    if (is_there(file)) reuse_rows(read_index(file), index);
+    old_rows.clear();
+    old = {};
     embed_new(embedder, file, index);
   }
 
+  // Reads the index that is replaced. Its rows are used again if it has the same model and settings.
+  void read_old(const fs::path& file, const Index& index) {
+    old = read_index(file);
+    if (old.fingerprint != index.fingerprint || old.attention != index.attention || old.seed != index.seed) {
+      note(concat(out, ": was made with another model or other settings, so all passages are embedded again"), quiet);
+      return;
+    }
+    for (const Record& record : old.records) old_rows.emplace(record.text, &record.row);
+  }
+
   void add_records(const std::vector<fs::path>& files, const WordPiece& tokenizer, Index& index) {
-    const auto count_tokens = [&](std::string_view word) { return tokenizer.tokenize(word).size(); };
+    int64_t read = 0;
+    Progress progress(int64_t(files.size()), quiet);
+    const auto count_tokens = [&](std::string_view word) {
+      if (interrupted()) throw Interrupted();
+      progress.update(read, "files");
+      return tokenizer.tokenize(word).size();
+    };
+    // A passage takes the row of one with the same text in the old index, else its tokens wait for a row.
+    const auto add = [&](Record record) {
+      if (const auto found = old_rows.find(record.text); found != old_rows.end())
+        record.row = *found->second;
+      else
+        sequences.push_back(tokenizer.encode(record.text, passage_tokens));
+      index.records.push_back(std::move(record));
+    };
     for (const fs::path& path : files) {
       if (interrupted()) throw Interrupted();
+      read = &path - files.data();
+      progress.update(read, "files");
       if (!is_utf8(path.string())) {
         ++skipped["name"];
         continue;
@@ -85,33 +113,19 @@ struct IndexCommand : Command {
       else
         ++files_indexed;
       for (const Passage& passage : passages)
-        index.records.push_back({path.string(), passage.line, passage.last_line, valid_utf8(passage.text), {}});
+        add({path.string(), passage.line, passage.last_line, valid_utf8(passage.text), {}});
     }
-  }
-
-  // Passages take the rows of passages with the same text in the old index.
-  void reuse_rows(const Index& old, Index& index) const {
-    if (old.fingerprint != index.fingerprint || old.attention != index.attention || old.seed != index.seed) {
-      note(concat(out, ": was made with another model or other settings, so all passages are embedded again"), quiet);
-      return;
-    }
-    std::unordered_map<std::string_view, const Record*> by_text;
-    for (const Record& record : old.records) by_text.emplace(record.text, &record);
-    for (Record& record : index.records)
-      if (const auto found = by_text.find(record.text); found != by_text.end()) record.row = found->second->row;
+    progress.update(int64_t(files.size()), "files");
+    progress.finish();
   }
 
   // Embeds the passages without a row. Saves every --save-every seconds, at the end and when interrupted.
   void embed_new(const Embedder& embedder, const fs::path& file, Index& index) const {
-    std::vector<Record*> waiting;
-    Sequences sequences;
+    std::vector<Record*> waiting;  // of `sequences`
+    for (Record& record : index.records)
+      if (record.row.empty()) waiting.push_back(&record);
     int64_t tokens = 0;
-    for (Record& record : index.records) {
-      if (!record.row.empty()) continue;
-      waiting.push_back(&record);
-      sequences.push_back(embedder.tokenizer().encode(record.text, passage_tokens));
-      tokens += int64_t(sequences.back().size());
-    }
+    for (const auto& sequence : sequences) tokens += int64_t(sequence.size());
     const Stopwatch time;
     double saved = 0;
     bool is_new = false;
@@ -147,6 +161,9 @@ struct IndexCommand : Command {
   FileSearch search;
   SkippedCounts skipped;
   EmbedderOptions options;
+  Index old;                                                                 // as the file is before
+  std::unordered_map<std::string_view, const std::vector<float>*> old_rows;  // of texts
+  Sequences sequences;                                                       // of the passages without a row
   std::string out;
   int64_t passage_tokens = 256, files_indexed = 0;
   double save_every = 60;

@@ -60,6 +60,7 @@ struct EmbedCommand : Command {
     Sequences texts;
     int64_t tokens = 0;
     for (const std::string& line : lines) {
+      if (interrupted()) throw Interrupted();
       texts.push_back(embedder.tokenizer().encode(line, embedder.max_tokens()));
       tokens += int64_t(texts.back().size());
     }
