@@ -48,7 +48,7 @@ struct CompareCommand : Command {
   void run(Communicator&) override try {
     catch_interrupts(quiet);
     if (!out.empty() && RunFolder::is_in(out)) continue_run(out);
-    const std::vector<fs::path> files = find_files(search, options.model);
+    const std::vector<fs::path> files = find_files(search, options.model, skipped, quiet);
     Embedder embedder(options);
     read_texts(files, embedder.tokenizer());
     std::vector<int64_t> all;
@@ -63,7 +63,7 @@ struct CompareCommand : Command {
     RunFolder kept(out, config());
 
     Json rows = Json::array();
-    std::string text = concat("Files: ", texts.size(), '\n');
+    std::string text = concat("Files: ", texts.size(), counts_of(skipped), '\n');
     for (const int64_t length : all) {
       const Json found = compare_at(embedder, length, specs, kept);
       rows.insert(rows.end(), found.begin(), found.end());
@@ -79,7 +79,6 @@ struct CompareCommand : Command {
   }
 
   void read_texts(const std::vector<fs::path>& files, const WordPiece& tokenizer) {
-    SkippedCounts skipped;
     Progress progress(int64_t(files.size()), quiet);
     for (const fs::path& file : files) {
       if (interrupted()) throw Interrupted();
@@ -145,6 +144,7 @@ struct CompareCommand : Command {
   }
 
   FileSearch search;
+  Skipped skipped;
   EmbedderOptions options;
   std::string out, lengths = "128,384,512";
   std::string variants =

@@ -34,7 +34,9 @@ struct IndexCommand : Command {
             "index", "Index the text files below folders",
             "Run the same command again to update the index, or to continue after a stop. It embeds only passages\n"
             "with new text, and removes the passages of deleted files.\n"
-            "It skips hidden files and folders, symbolic links, binary files (with a NUL byte) and files above 16 MB.\n"
+            "It skips hidden files and folders, symbolic links, binary files (with a NUL byte), files above 16 MB, "
+            "and\n"
+            "what cannot be read, whose passages stay in the index.\n"
             "\nExamples:\n"
             "  text-search index ~/notes --model model --out notes.index\n"
             "  text-search index . --model model --out src.index --exclude 'build,*.svg' --attention i-clustered-25") {}
@@ -53,7 +55,7 @@ struct IndexCommand : Command {
     catch_interrupts(quiet);
     check<UsageError>(!out.empty(), "expected --out with a file for the index; see text-search index --help");
     const fs::path file = output_path("--out", out, "");
-    const std::vector<fs::path> files = find_files(search, options.model);
+    const std::vector<fs::path> files = find_files(search, options.model, skipped, quiet);
     for (const std::string& path : search.paths) check_storable("PATH", stored_path(path));
     const std::string model = stored_path(options.model);
     check_storable("--model", model);
@@ -64,59 +66,59 @@ struct IndexCommand : Command {
     index.attention = options.attention;
     index.seed = options.compute.seed;
     index.model = model;
-    if (is_there(file)) read_old(file, index);
-    add_records(files, embedder.tokenizer(), index);
-    old_rows.clear();
-    old = {};
+    add_records(files, embedder.tokenizer(), is_there(file) ? read_index(file) : Index(), index);
     embed_new(embedder, file, index);
   }
 
-  // Reads the index that is replaced. Its rows are used again if it has the same model and settings.
-  void read_old(const fs::path& file, const Index& index) {
-    old = read_index(file);
-    if (old.fingerprint != index.fingerprint || old.attention != index.attention || old.seed != index.seed) {
+  // The rows of `old` by text, if it was made with the same model and settings as `index`.
+  std::unordered_map<std::string_view, const std::vector<float>*> rows_of(const Index& old, const Index& index) const {
+    std::unordered_map<std::string_view, const std::vector<float>*> rows;
+    if (old.fingerprint == index.fingerprint && old.attention == index.attention && old.seed == index.seed)
+      for (const Record& record : old.records) rows.emplace(record.text, &record.row);
+    else if (!old.fingerprint.empty())
       note(concat(out, ": was made with another model or other settings, so all passages are embedded again"), quiet);
-      return;
-    }
-    for (const Record& record : old.records) old_rows.emplace(record.text, &record.row);
+    return rows;
   }
 
-  void add_records(const std::vector<fs::path>& files, const WordPiece& tokenizer, Index& index) {
-    int64_t read = 0;
-    Progress progress(int64_t(files.size()), quiet);
+  // The passages of the files, and those of `old` whose file or folder cannot be read now.
+  void add_records(const std::vector<fs::path>& files, const WordPiece& tokenizer, const Index& old, Index& index) {
+    const auto rows = rows_of(old, index);
     const auto count_tokens = [&](std::string_view word) {
       if (interrupted()) throw Interrupted();
-      progress.update(read, "files");
       return tokenizer.tokenize(word).size();
     };
     // A passage takes the row of one with the same text in the old index, else its tokens wait for a row.
     const auto add = [&](Record record) {
-      if (const auto found = old_rows.find(record.text); found != old_rows.end())
+      if (const auto found = rows.find(record.text); found != rows.end())
         record.row = *found->second;
       else
         sequences.push_back(tokenizer.encode(record.text, passage_tokens));
       index.records.push_back(std::move(record));
     };
+    Progress progress(int64_t(files.size()), quiet);
     for (const fs::path& path : files) {
       if (interrupted()) throw Interrupted();
-      read = &path - files.data();
-      progress.update(read, "files");
+      progress.update(&path - files.data() + 1, "files");
       if (!is_utf8(path.string())) {
-        ++skipped["name"];
+        skipped["name"].insert(path);
         continue;
       }
       const std::optional<std::string> text = read_text(path, skipped);
       if (!text) continue;
       const std::vector<Passage> passages = cut_passages(*text, count_tokens, size_t(passage_tokens) - 2);
       if (passages.empty())
-        ++skipped["empty"];
+        skipped["empty"].insert(path);
       else
         ++files_indexed;
       for (const Passage& passage : passages)
         add({path.string(), passage.line, passage.last_line, valid_utf8(passage.text), {}});
     }
-    progress.update(int64_t(files.size()), "files");
     progress.finish();
+    const auto unreadable = skipped.find("unreadable");
+    if (unreadable == skipped.end()) return;
+    for (const Record& record : old.records)
+      for (fs::path path = record.path; path.has_relative_path(); path = path.parent_path())
+        if (unreadable->second.contains(path)) add({record.path, record.line, record.last_line, record.text, {}});
   }
 
   // Embeds the passages without a row. Saves every --save-every seconds, at the end and when interrupted.
@@ -144,26 +146,23 @@ struct IndexCommand : Command {
     }
     index.complete = true;
     write_index(file, index);
-    std::string skipped_files;
-    for (const auto& [reason, count] : skipped)
-      skipped_files += concat(skipped_files.empty() ? "; skipped files: " : ", ", count, " ", reason);
+    Json counts = Json::object();
+    for (const auto& [reason, paths] : skipped) counts[reason] = paths.size();
     tell({{"out", out},
           {"files", files_indexed},
-          {"skipped", skipped},
+          {"skipped", counts},
           {"passages", index.records.size()},
           {"embedded", waiting.size()},
           {"tokens", tokens},
           {"seconds", time.seconds()}},
          concat(out, ": passages: ", index.records.size(), ", files: ", files_indexed, "; embedded ", waiting.size(),
-                " (tokens: ", tokens, ") in ", formatted("%.1f s", time.seconds()), skipped_files, "\n"));
+                " (tokens: ", tokens, ") in ", formatted("%.1f s", time.seconds()), counts_of(skipped), "\n"));
   }
 
   FileSearch search;
-  SkippedCounts skipped;
+  Skipped skipped;
   EmbedderOptions options;
-  Index old;                                                                 // as the file is before
-  std::unordered_map<std::string_view, const std::vector<float>*> old_rows;  // of texts
-  Sequences sequences;                                                       // of the passages without a row
+  Sequences sequences;  // of the passages without a row
   std::string out;
   int64_t passage_tokens = 256, files_indexed = 0;
   double save_every = 60;

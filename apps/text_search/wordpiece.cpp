@@ -260,10 +260,10 @@ WordPiece read_wordpiece(const std::filesystem::path& folder) {
   };
   const auto flag = [&](const char* key, const char* of_tokenizer, bool absent) {
     expect_one_of(config, where, key, {true, false});
-    const Json value = config.value(key, Json()), other = part("normalizer").value(of_tokenizer, Json());
+    const Json value = config.value(key, Json());
     if (!value.is_null()) return value.get<bool>();
-    check<DataError>(other.is_null() || other == absent, tokenizer_where, ": normalizer: ", of_tokenizer, ": ",
-                     other.dump(), ", but ", where, " does not say ", key, "; write it there");
+    expect_one_of(part("normalizer"), concat(tokenizer_where, ": normalizer, as ", where, " has no ", key),
+                  of_tokenizer, {absent});
     return absent;
   };
   const auto limit = [](const Json& object, const std::string& name, const char* key, int64_t absent) {
