@@ -30,6 +30,7 @@ std::string joined(const std::vector<std::string>& words) {
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;
+  if (word.size() > 200) return best;  // the time grows with its square, and no candidate is that long
   // A candidate is near if at most 2 letters differ, or a third of the word's, but never all of them.
   size_t best_distance = std::min(std::max<size_t>(2, word.size() / 3) + 1, std::max<size_t>(1, word.size()));
   for (const auto& candidate : candidates) {

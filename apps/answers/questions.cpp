@@ -57,6 +57,7 @@ std::vector<Question> read_questions(const std::string& file, const std::string&
   std::map<std::string, int64_t> left_out;
   int64_t line = 0;
   for (const std::string& text : text_search::lines_of(read_file(file))) {
+    if (interrupted()) throw Interrupted();
     const std::string where = concat(file, ": line ", ++line);
     const Json json = parse_json(text, where);
     try {

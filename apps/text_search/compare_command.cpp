@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/common/format.h"
@@ -26,18 +27,23 @@ using Json = nlohmann::ordered_json;
 std::string share_text(double value) { return value == 1 ? "1" : formatted("%.3f", std::min(value, 0.999)); }
 
 struct Texts {
-  std::vector<std::string> texts;  // of the files
-  std::string hash;                // of all
+  Sequences tokens;  // of each file
+  std::string hash;  // of all texts
+  Skipped skipped;
 };
 
-Texts read_texts(const FileSearch& search, const std::string& model) {
-  Texts found;
-  SkippedCounts skipped;
-  for (const fs::path& file : find_files(search, model))
-    if (std::optional<std::string> text = read_text(file, skipped)) {
+Texts read_texts(const std::vector<fs::path>& files, const WordPiece& tokenizer, Skipped skipped, bool quiet) {
+  Texts found{{}, {}, std::move(skipped)};
+  Progress progress(int64_t(files.size()), quiet);
+  for (const fs::path& file : files) {
+    if (interrupted()) throw Interrupted();
+    progress.update(&file - files.data() + 1, "files");
+    if (const std::optional<std::string> text = read_text(file, found.skipped)) {
       found.hash += xxh128(*text);
-      found.texts.push_back(std::move(*text));
+      found.tokens.push_back(tokenizer.tokenize(*text));
     }
+  }
+  progress.finish();
   return found;
 }
 
@@ -50,9 +56,7 @@ std::string key_of(const Embedder& embedder, const Texts& texts, int64_t length,
 // The rows of one length, full attention first.
 Json compare_at(Embedder& embedder, const Texts& texts, int64_t length, const std::vector<std::string>& specs,
                 int64_t sequences, RunFolder& kept, bool quiet) {
-  Sequences tokens;
-  for (const std::string& text : texts.texts) tokens.push_back(embedder.tokenizer().tokenize(text));
-  tokens = cut_sequences(tokens, embedder.tokenizer(), length, sequences);
+  const Sequences tokens = cut_sequences(texts.tokens, embedder.tokenizer(), length, sequences);
   int64_t count = 0;
   for (const auto& sequence : tokens) count += int64_t(sequence.size());
   const std::vector<Json> finished = kept.lines();
@@ -123,8 +127,10 @@ void compare_command(CommandLine& line) {
   line.parse();
   catch_interrupts(line.quiet);
   if (!out.empty() && RunFolder::is_in(out)) line.continue_run(out);
-  const Texts texts = read_texts(search, options.model);
+  Skipped skipped;
+  const std::vector<fs::path> files = find_files(search, options.model, skipped, line.quiet);
   Embedder embedder(options);
+  const Texts texts = read_texts(files, embedder.tokenizer(), std::move(skipped), line.quiet);
   std::vector<int64_t> all;
   name_in_errors("--lengths", [&] { all = rising_integers(lengths, embedder.positions()); });
   check<UsageError>(all.front() >= 3, "--lengths: expected at least 3, got ", all.front());
@@ -136,7 +142,7 @@ void compare_command(CommandLine& line) {
   });
   RunFolder kept(out, line.config());
   Json rows = Json::array();
-  std::string text = concat("Files: ", texts.texts.size(), '\n');
+  std::string text = concat("Files: ", texts.tokens.size(), counts_of(texts.skipped), '\n');
   try {
     for (const int64_t length : all) {
       const Json found = compare_at(embedder, texts, length, specs, sequences, kept, line.quiet);
@@ -147,7 +153,7 @@ void compare_command(CommandLine& line) {
     if (out.empty()) throw;
     throw damaged(fs::path(out) / "metrics.jsonl");
   }
-  line.tell({{"texts", texts.texts.size()}, {"rows", rows}},
+  line.tell({{"texts", texts.tokens.size()}, {"rows", rows}},
             text +
                 "\nError: 1 - the cosine with full attention's embedding, the mean and the largest. "
                 "Neighbors kept: of each sequence's ten nearest, the share that full attention has too.\n");

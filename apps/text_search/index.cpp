@@ -117,21 +117,21 @@ Excerpt excerpt_of(const Record& record, std::string_view query, const WordPiece
     return std::set<int32_t>(tokens.begin(), tokens.end());
   };
   const std::set<int32_t> wanted = tokens_of(query);
-  Excerpt best{record.line, record.text};
-  size_t most = 0, begin = 0;
-  int64_t number = record.line;
+  size_t most = 0, begin = 0, best = 0;
+  int64_t number = record.line, best_line = record.line;
   for (const std::string& line : lines_of(record.text)) {
     size_t score = 0;
     for (const int32_t token : tokens_of(line))
       if (wanted.contains(token)) score += tokenizer.token(token).size();
     if (score > most) {
       most = score;
-      best = {number, record.text.substr(begin)};
+      best = begin;
+      best_line = number;
     }
     begin += line.size() + 1;
     ++number;
   }
-  return best;
+  return {best_line, record.text.substr(best)};
 }
 
 }  // namespace cairn::text_search

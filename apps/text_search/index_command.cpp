@@ -41,7 +41,9 @@ struct Indexing {
     line.footer(
         "Run the same command again to update the index, or to continue after a stop. It embeds only passages\n"
         "with new text, and removes the passages of deleted files.\n"
-        "It skips hidden files and folders, symbolic links, binary files (with a NUL byte) and files above 16 MB.\n"
+        "It skips hidden files and folders, symbolic links, binary files (with a NUL byte), files above 16 MB, "
+        "and\n"
+        "what cannot be read, whose passages stay in the index.\n"
         "\nExamples:\n"
         "  text-search index ~/notes --model model --out notes.index\n"
         "  text-search index . --model model --out src.index --exclude 'build,*.svg' --attention i-clustered-25");
@@ -52,7 +54,7 @@ struct Indexing {
     catch_interrupts(line.quiet);
     check<UsageError>(!out.empty(), "expected --out with a file for the index; see text-search index --help");
     const fs::path file = output_path("--out", out, "");
-    const std::vector<fs::path> files = find_files(search, options.model);
+    const std::vector<fs::path> files = find_files(search, options.model, skipped, line.quiet);
     for (const std::string& path : search.paths) check_storable("PATH", stored_path(path));
     const std::string model = stored_path(options.model);
     check_storable("--model", model);
@@ -63,55 +65,69 @@ struct Indexing {
     index.attention = options.attention;
     index.seed = options.compute.seed;
     index.model = model;
-    add_records(files, embedder.tokenizer(), index);
-    if (is_there(file)) reuse_rows(read_index(file), index);
+    add_records(files, embedder.tokenizer(), is_there(file) ? read_index(file) : Index(), index);
     embed_new(embedder, file, index);
   }
 
-  void add_records(const std::vector<fs::path>& files, const WordPiece& tokenizer, Index& index) {
-    const auto count_tokens = [&](std::string_view word) { return tokenizer.tokenize(word).size(); };
+  // The rows of `old` by text, if it was made with the same model and settings as `index`.
+  std::unordered_map<std::string_view, const Tensor*> rows_of(const Index& old, const Index& index) const {
+    std::unordered_map<std::string_view, const Tensor*> rows;
+    if (old.fingerprint == index.fingerprint && old.attention == index.attention && old.seed == index.seed)
+      for (const Record& record : old.records) rows.emplace(record.text, &record.row);
+    else if (!old.fingerprint.empty())
+      note(concat(out, ": was made with another model or other settings, so all passages are embedded again"),
+           line.quiet);
+    return rows;
+  }
+
+  // The passages of the files, and those of `old` whose file or folder cannot be read now.
+  void add_records(const std::vector<fs::path>& files, const WordPiece& tokenizer, const Index& old, Index& index) {
+    const auto rows = rows_of(old, index);
+    const auto count_tokens = [&](std::string_view word) {
+      if (interrupted()) throw Interrupted();
+      return tokenizer.tokenize(word).size();
+    };
+    // A passage takes the row of one with the same text in the old index, else its tokens wait for a row.
+    const auto add = [&](Record record) {
+      if (const auto found = rows.find(record.text); found != rows.end())
+        record.row = *found->second;
+      else
+        sequences.push_back(tokenizer.encode(record.text, passage_tokens));
+      index.records.push_back(std::move(record));
+    };
+    Progress progress(int64_t(files.size()), line.quiet);
     for (const fs::path& path : files) {
       if (interrupted()) throw Interrupted();
+      progress.update(&path - files.data() + 1, "files");
       if (!is_utf8(path.string())) {
-        ++skipped["name"];
+        skipped["name"].insert(path);
         continue;
       }
       const std::optional<std::string> text = read_text(path, skipped);
       if (!text) continue;
       const std::vector<Passage> passages = cut_passages(*text, count_tokens, size_t(passage_tokens) - 2);
       if (passages.empty())
-        ++skipped["empty"];
+        skipped["empty"].insert(path);
       else
         ++files_indexed;
       for (const Passage& passage : passages)
-        index.records.push_back({path.string(), passage.line, passage.last_line, valid_utf8(passage.text), {}});
+        add({path.string(), passage.line, passage.last_line, valid_utf8(passage.text), {}});
     }
-  }
-
-  // Passages take the rows of passages with the same text in the old index.
-  void reuse_rows(const Index& old, Index& index) const {
-    if (old.fingerprint != index.fingerprint || old.attention != index.attention || old.seed != index.seed) {
-      note(concat(out, ": was made with another model or other settings, so all passages are embedded again"),
-           line.quiet);
-      return;
-    }
-    std::unordered_map<std::string_view, const Record*> by_text;
-    for (const Record& record : old.records) by_text.emplace(record.text, &record);
-    for (Record& record : index.records)
-      if (const auto found = by_text.find(record.text); found != by_text.end()) record.row = found->second->row;
+    progress.finish();
+    const auto unreadable = skipped.find("unreadable");
+    if (unreadable == skipped.end()) return;
+    for (const Record& record : old.records)
+      for (fs::path path = record.path; path.has_relative_path(); path = path.parent_path())
+        if (unreadable->second.contains(path)) add({record.path, record.line, record.last_line, record.text, {}});
   }
 
   // Embeds the passages without a row. Saves every --save-every seconds, at the end and when interrupted.
   void embed_new(const Embedder& embedder, const fs::path& file, Index& index) const {
-    std::vector<Record*> waiting;
-    Sequences sequences;
+    std::vector<Record*> waiting;  // of `sequences`
+    for (Record& record : index.records)
+      if (!record.row.defined()) waiting.push_back(&record);
     int64_t tokens = 0;
-    for (Record& record : index.records) {
-      if (record.row.defined()) continue;
-      waiting.push_back(&record);
-      sequences.push_back(embedder.tokenizer().encode(record.text, passage_tokens));
-      tokens += int64_t(sequences.back().size());
-    }
+    for (const auto& sequence : sequences) tokens += int64_t(sequence.size());
     const Stopwatch time;
     double saved = 0;
     bool is_new = false;
@@ -130,24 +146,24 @@ struct Indexing {
     }
     index.complete = true;
     write_index(file, index);
-    std::string skipped_files;
-    for (const auto& [reason, count] : skipped)
-      skipped_files += concat(skipped_files.empty() ? "; skipped files: " : ", ", count, " ", reason);
+    Json counts = Json::object();
+    for (const auto& [reason, paths] : skipped) counts[reason] = paths.size();
     line.tell(
         {{"out", out},
          {"files", files_indexed},
-         {"skipped", skipped},
+         {"skipped", counts},
          {"passages", index.records.size()},
          {"embedded", waiting.size()},
          {"tokens", tokens},
          {"seconds", time.seconds()}},
         concat(out, ": passages: ", index.records.size(), ", files: ", files_indexed, "; embedded ", waiting.size(),
-               " (tokens: ", tokens, ") in ", formatted("%.1f s", time.seconds()), skipped_files, "\n"));
+               " (tokens: ", tokens, ") in ", formatted("%.1f s", time.seconds()), counts_of(skipped), "\n"));
   }
 
   FileSearch search;
-  SkippedCounts skipped;
+  Skipped skipped;
   EmbedderOptions options;
+  Sequences sequences;  // of the passages without a row
   std::string out;
   int64_t passage_tokens = 256, files_indexed = 0;
   double save_every = 60;

@@ -57,6 +57,7 @@ void embed_command(CommandLine& line) {
   Sequences texts;
   int64_t tokens = 0;
   for (const std::string& text : lines) {
+    if (interrupted()) throw Interrupted();
     texts.push_back(embedder.tokenizer().encode(text, embedder.max_tokens()));
     tokens += int64_t(texts.back().size());
   }

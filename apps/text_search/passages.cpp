@@ -24,7 +24,8 @@ std::vector<Word> words_of(std::string_view text, const std::function<size_t(std
   int64_t line = 1;
   while (true) {
     const size_t begin = std::min(text.find_first_not_of(white_space, reached), text.size());
-    size_t end = std::min({text.find_first_of(white_space, begin), text.size(), begin + max_word_bytes});
+    const std::string_view longest = text.substr(begin, max_word_bytes);
+    size_t end = begin + std::min(longest.find_first_of(white_space), longest.size());
     while (end < text.size() && end > begin + 1 && (text[end] & 0xC0) == 0x80) --end;  // not within a character
     const std::string_view between = text.substr(reached, begin - reached);
     const auto lines = std::count(between.begin(), between.end(), '\n');

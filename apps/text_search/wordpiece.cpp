@@ -102,6 +102,32 @@ void add_part(int32_t part, const WordPieceOptions& options, std::vector<int32_t
   if (class_of(part) == 0) marks = word.size();
 }
 
+// Error (DataError): a token is not in the array `accepted`. `tokens` is a text, an object with its content, a list of
+// these, or an object with ids, which has the tokens as keys or as values. null is no token.
+void expect_tokens(const Json& tokens, const std::string& where, const Json& accepted) {
+  if (tokens.is_array() || (tokens.is_object() && !tokens.contains("content")))
+    for (const auto& [key, value] : tokens.items())
+      expect_tokens(value.is_number() ? Json(key) : value, where, accepted);
+  else
+    expect_one_of({{"token", tokens.is_object() ? tokens["content"] : tokens}}, where, "token", accepted);
+}
+
+// Error (DataError): a file beside vocab.txt has another token that stays whole than BERT's five.
+void check_tokens(const std::filesystem::path& folder) {
+  const Json usual = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "tokenizer.json"}) {
+    const Json object = read_optional_object(folder / name);
+    const auto expect_usual = [&](const std::string& key) {
+      expect_tokens(object.value(key, Json()), concat(folder / name, ": ", key), usual);
+    };
+    for (const char* role : {"bos", "cls", "eos", "mask", "pad", "sep", "unk"}) expect_usual(concat(role, "_token"));
+    for (const char* list :
+         {"added_tokens", "added_tokens_decoder", "additional_special_tokens", "extra_special_tokens", "never_split"})
+      expect_usual(list);
+  }
+  expect_tokens(read_optional_object(folder / "added_tokens.json"), folder / "added_tokens.json", usual);
+}
+
 }  // namespace
 
 std::string valid_utf8(std::string_view text) {
@@ -226,11 +252,19 @@ WordPiece read_wordpiece(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "vocab.txt";
   const std::string where = (folder / "tokenizer_config.json").string();
   const std::string sentence_where = (folder / "sentence_bert_config.json").string();
+  const std::string tokenizer_where = (folder / "tokenizer.json").string();
   const Json config = read_optional_object(where), sentence_config = read_optional_object(sentence_where);
-  const auto flag = [&](const char* key, bool absent) {
+  const Json tokenizer = read_optional_object(tokenizer_where);
+  const auto part = [&](const char* key) {
+    return tokenizer.value(key, Json()).is_object() ? tokenizer[key] : Json::object();
+  };
+  const auto flag = [&](const char* key, const char* of_tokenizer, bool absent) {
     expect_one_of(config, where, key, {true, false});
     const Json value = config.value(key, Json());
-    return value.is_null() ? absent : value.get<bool>();
+    if (!value.is_null()) return value.get<bool>();
+    expect_one_of(part("normalizer"), concat(tokenizer_where, ": normalizer, as ", where, " has no ", key),
+                  of_tokenizer, {absent});
+    return absent;
   };
   const auto limit = [](const Json& object, const std::string& name, const char* key, int64_t absent) {
     const Json value = object.value(key, Json());
@@ -240,9 +274,12 @@ WordPiece read_wordpiece(const std::filesystem::path& folder) {
     return int64_t(std::min(value.get<double>(), double(no_limit)));
   };
   WordPieceOptions options;
-  options.lower_case = flag("do_lower_case", true);
-  options.strip_accents = flag("strip_accents", options.lower_case);
-  options.split_cjk = flag("tokenize_chinese_chars", true);
+  options.lower_case = flag("do_lower_case", "lowercase", true);
+  options.strip_accents = flag("strip_accents", "strip_accents", options.lower_case);
+  options.split_cjk = flag("tokenize_chinese_chars", "handle_chinese_chars", true);
+  check_tokens(folder);
+  expect_one_of(part("normalizer"), tokenizer_where + ": normalizer", "type", {"BertNormalizer"});
+  expect_one_of(part("model"), tokenizer_where + ": model", "max_input_chars_per_word", {max_word_characters});
   expect_one_of(config, where, "do_basic_tokenize", {true});
   expect_one_of(config, where, "clean_text", {true});
   expect_one_of(config, where, "padding_side", {"right"});

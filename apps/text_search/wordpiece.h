@@ -60,8 +60,8 @@ class WordPiece {
 
 // Reads a model's folder: vocab.txt, with one token per line, and, if they exist, tokenizer_config.json (do_lower_case,
 // strip_accents, tokenize_chinese_chars, model_max_length) and sentence_bert_config.json (max_seq_length, which counts
-// more). Errors: no folder is given (UsageError); a file is missing or damaged, or asks for other tokens than these
-// (DataError).
+// more). Errors: no folder is given (UsageError); a file is missing or damaged, or asks for other tokens than these,
+// as added_tokens.json, special_tokens_map.json and tokenizer.json may (DataError).
 WordPiece read_wordpiece(const std::filesystem::path& folder);
 
 }  // namespace cairn::text_search

@@ -134,11 +134,26 @@ TEST_CASE("a model's folder gives a tokenizer", "[wordpiece]") {
   };
   put_file(folder / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n\u00e9\nE\n");
   CHECK(ids("") == "2 4 1 1 3\n");
-  CHECK(ids(R"({"do_lower_case": false, "strip_accents": null, "never_split": [1]})") == "2 4 5 6 3\n");
+  CHECK(ids(R"({"do_lower_case": false, "strip_accents": null, "never_split": ["[MASK]"]})") == "2 4 5 6 3\n");
   CHECK(ids(R"({"do_lower_case": true, "strip_accents": false})") == "2 4 5 1 3\n");
   CHECK(ids(R"({"do_lower_case": false, "strip_accents": true, "tokenize_chinese_chars": false})") == "2 4 1 6 3\n");
   for (const char* config : {"[]", R"({"strip_accents": 1})", R"({"tokenizer_class": "XLMRobertaTokenizer"})"})
     CHECK_THAT(data_error([&] { ids(config); }), ContainsSubstring("tokenizer_config.json: "));
+  put_file(folder / "tokenizer_config.json", "{}");
+  const std::pair<const char*, const char*> others[] = {
+      {"added_tokens.json", R"({"[PAD]": 0, "[E1]": 7})"},
+      {"special_tokens_map.json", R"({"additional_special_tokens": ["[MASK]", {"content": "[E1]"}]})"},
+      {"tokenizer.json", R"({"added_tokens": [{"id": 2, "content": "[CLS]"}, {"id": 7, "content": "[E1]"}]})"},
+      {"tokenizer.json", R"({"normalizer": {"type": "[E1]"}})"},
+      {"tokenizer.json", R"({"normalizer": {"lowercase": "[E1]"}})"},
+      {"tokenizer_config.json", R"({"added_tokens_decoder": {"0": {"content": "[PAD]"}, "4": {"content": "[E1]"}}})"},
+      {"tokenizer_config.json", R"({"cls_token": {"content": "[E1]"}})"},
+  };
+  for (const auto& [name, text] : others) {
+    put_file(folder / name, text);
+    CHECK_THAT(data_error([&] { ids(""); }), ContainsSubstring(name) && ContainsSubstring("[E1]"));
+    std::filesystem::remove(folder / name);
+  }
   const auto max_tokens = [&](const char* sentence_config, const char* lower_case = "true") {
     put_file(folder / "sentence_bert_config.json", sentence_config);
     put_file(folder / "tokenizer_config.json", concat(R"({"model_max_length": 9, "do_lower_case": )", lower_case, "}"));

@@ -40,6 +40,7 @@ TEST_CASE("an error for an unknown name suggests the nearest one, if it is near"
   CHECK(nearest("lhs", names) == "lsh");
   CHECK(nearest("reformer", names) == "");
   CHECK(nearest("x", {}) == "");
+  CHECK(nearest(std::string(1 << 20, 'x'), {std::string(1 << 20, 'y')}) == "");  // time grows with the square
   CHECK(concat(did_you_mean("clusterd", names), did_you_mean("reformer", names)) == " (did you mean 'clustered'?)");
 }
 
