@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <filesystem>
@@ -26,11 +27,16 @@ constexpr const char* config_name = "config.json";
 constexpr const char* lines_name = "metrics.jsonl";
 constexpr const char* result_name = "result.json";
 
-// The processor's name, as Linux reports it.
+// The processor's name, as Linux reports it. On ARM it reports two numbers instead, which lscpu(1) has names for.
 std::string processor() {
   std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  std::string implementer = "unknown";
+  for (std::string line; std::getline(info, line);) {
+    const std::string value = line.substr(std::min(line.size(), line.find(':') + 2));
+    if (line.starts_with("model name")) return value;
+    if (line.starts_with("CPU implementer")) implementer = value;
+    if (line.starts_with("CPU part")) return concat("ARM implementer ", implementer, " part ", value);
+  }
   return "unknown";
 }
 
