@@ -17,8 +17,8 @@ struct Stream {
 // CPU. Code tests CAIRN_HAS_CUDA and CAIRN_CUDA_HOST.
 std::string_view backends();
 
-// The vectors that the CPU's kernels were compiled for: "AVX-512", "AVX2" or "128 bits". The order of sums, and so the
-// last bits of results, depend on them.
+// The vectors that the CPU's kernels were compiled for: "AVX-512", "AVX2", "NEON" or "128 bits". The last bits of
+// results depend on them.
 std::string_view cpu_vectors();
 
 // How CUDA multiplies float32 matrices: in full (the default), or with operands rounded to TF32 (10 bits of mantissa,

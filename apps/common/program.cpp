@@ -47,11 +47,16 @@ std::string program_name;
 Communicator* started = nullptr;  // by the launcher, while run_program() runs
 struct HelpShown {};              // thrown: the program ends with 0
 
-// The processor's name, as Linux reports it.
+// The processor's name, as Linux reports it. On ARM it reports two numbers instead, which lscpu(1) has names for.
 std::string processor() {
   std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  std::string implementer = "unknown";
+  for (std::string line; std::getline(info, line);) {
+    const std::string value = line.substr(std::min(line.size(), line.find(':') + 2));
+    if (line.starts_with("model name")) return value;
+    if (line.starts_with("CPU implementer")) implementer = value;
+    if (line.starts_with("CPU part")) return concat("ARM implementer ", implementer, " part ", value);
+  }
   return "unknown";
 }
 

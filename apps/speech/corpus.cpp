@@ -60,7 +60,7 @@ Tensor FrontEnd::normalized(Tensor features) const {
 }
 
 void check_phone(const std::string& phone, const std::string& where) {
-  const auto is_control = [](char c) { return (c >= 0 && c < ' ') || c == 127; };
+  const auto is_control = [](unsigned char c) { return c < ' ' || c == 127; };
   check<DataError>(!phone.empty() && std::none_of(phone.begin(), phone.end(), is_control) && is_utf8(phone), where,
                    ": expected a phone's name in UTF-8, got ", in_quotes(phone));
 }

@@ -35,13 +35,16 @@ namespace cpu {
 namespace {
 
 // The widest vectors of the processor that this is compiled for, and the rows of a block: the 16 registers (32 with
-// AVX-512) hold a block and two vectors of B.
+// AVX-512 and NEON) hold a block and two vectors of B. (With NEON, more rows need too many registers for addresses.)
 #if defined(__AVX512F__)
 constexpr int64_t vector_bytes = 64, max_rows = 14;
 constexpr std::string_view vectors = "AVX-512";
 #elif defined(__AVX2__)
 constexpr int64_t vector_bytes = 32, max_rows = 6;
 constexpr std::string_view vectors = "AVX2";
+#elif defined(__aarch64__)
+constexpr int64_t vector_bytes = 16, max_rows = 8;
+constexpr std::string_view vectors = "NEON";
 #else
 constexpr int64_t vector_bytes = 16, max_rows = 6;
 constexpr std::string_view vectors = "128 bits";

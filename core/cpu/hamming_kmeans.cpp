@@ -5,7 +5,8 @@
 // time: for four bits of the centroid, a table of 16 bytes has the distance to each four bits of a code, and one
 // shuffle of bytes reads it for a whole vector (Mula, Kurz, Lemire, "Faster population counts using AVX2 instructions",
 // 2018). This takes 2.2 instructions per query and centroid. std::popcount takes four times as long with AVX2, and is a
-// fourth faster on processors with vector instructions for it (AVX-512 VPOPCNTDQ).
+// fourth faster on processors with vector instructions for it (AVX-512 VPOPCNTDQ). Without AVX2 it is used: on 64-bit
+// ARM it takes 11 instructions, and tables that are read byte by byte took 60.
 #include "core/kernels/hamming_kmeans.h"
 
 #include <algorithm>
@@ -29,16 +30,6 @@ using Words __attribute__((vector_size(width))) = uint64_t;
 // By reference: how a vector is passed by value depends on the processor that this is compiled for.
 inline void load(Bytes& bytes, const uint8_t* from) { std::memcpy(&bytes, from, width); }
 
-// bytes = table[index], of 16 numbers.
-inline void look_up(Bytes& bytes, const uint8_t* table, const Bytes& index) {
-#if defined(__AVX2__)
-  const __m256i tables = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
-  bytes = Bytes(_mm256_shuffle_epi8(tables, __m256i(index)));
-#else
-  for (int l = 0; l < width; ++l) bytes[l] = table[index[l]];
-#endif
-}
-
 // count[j] += bit j of the code.
 inline void add_bits(uint8_t* count, uint64_t code) {
   const Bytes bit = Bytes(Words{} + 0x8040201008040201);
@@ -51,6 +42,13 @@ inline void add_bits(uint8_t* count, uint64_t code) {
     sum -= Bytes((byte & bit) == bit);  // a true comparison is -1
     std::memcpy(count, &sum, width);
   }
+}
+
+#if defined(__AVX2__)
+// bytes = table[index], of 16 numbers.
+inline void look_up(Bytes& bytes, const uint8_t* table, const Bytes& index) {
+  const __m256i tables = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  bytes = Bytes(_mm256_shuffle_epi8(tables, __m256i(index)));
 }
 
 constexpr int digits = 16;  // of four bits each
@@ -107,6 +105,18 @@ void assign(const uint64_t* codes, int64_t n, const uint64_t* centroids, int64_t
     }
   }
 }
+#else
+// The same.
+void assign(const uint64_t* codes, int64_t n, const uint64_t* centroids, int64_t C, int32_t* labels) {
+  for (int64_t i = 0; i < n; ++i) {
+    int nearest = 65;
+    for (int64_t c = 0; c < C; ++c) {
+      const int distance = std::popcount(codes[i] ^ centroids[c]);
+      if (distance < nearest) nearest = distance, labels[i] = int32_t(c);
+    }
+  }
+}
+#endif
 
 // The number of members of a cluster, and of those that have each bit.
 struct Counters {

@@ -45,8 +45,8 @@ TEST_CASE("log-mel features are those of kaldi-native-fbank") {
     const Tensor got = read_recording(golden + "tone.wav", filterbanks).features;
     REQUIRE(got.shape() == expected.shape());
     for (int64_t i = 0; i < got.elements(); ++i)
-      // The values are 5 to 20. Both sum squares in float32, in different orders.
-      CHECK(got.data<float>()[i] == Approx(expected.data<float>()[i]).margin(1e-3));
+      // The values are 5 to 20. Both sum squares in float32, in different orders. On ARM, kissfft fuses multiply-adds.
+      CHECK(got.data<float>()[i] == Approx(expected.data<float>()[i]).margin(2e-3));
   }
   // Each filter sees a point of the spectrum; the logarithm of nothing is -16.
   const Tensor most = read_recording(golden + "tone.wav", most_filterbanks).features;
