@@ -61,6 +61,12 @@ class RandomStream {
   uint32_t drawn_ = 0, normals_ = 0;
 };
 
+// Puts values in a random order; all orders are equally likely.
+template <class T>
+void shuffle(std::vector<T>& values, RandomStream& random) {
+  for (size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.below(uint32_t(i))]);
+}
+
 // Tensors of random numbers on the CPU.
 Tensor random_uniform(Shape shape, double low, double high, RandomStream& sequence, DType dtype = DType::float32);
 Tensor random_normal(Shape shape, RandomStream& sequence, DType dtype = DType::float32);

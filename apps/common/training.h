@@ -17,12 +17,6 @@
 
 namespace cairn {
 
-// Puts examples in a random order.
-template <class T>
-void shuffle(std::vector<T>& values, RandomStream& random) {
-  for (size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.below(uint32_t(i))]);
-}
-
 struct Evaluation {
   nlohmann::ordered_json metrics;  // names and numbers, or null; shown, and written to metrics.jsonl
   double score = NAN;              // less is better; for the plateau schedule, early stopping and the best model
