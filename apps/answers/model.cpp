@@ -73,11 +73,6 @@ Model::Model(const Settings& settings, Generator generator)
   name_in_errors("--attention", [&] { bert->encoder.swap_attention(settings.attention); });
 }
 
-void Model::place(const DeviceAndDType& where) {
-  move_to(*this, where.device);
-  bert->activation_dtype = where.activations;
-}
-
 Variable Model::operator()(const Batch& batch, const Context& context) const {
   const Variable logits = output((*bert)(batch.tokens, batch.lengths, context));
   return output_scale * permute(cast(logits, DType::float32), {0, 2, 1}) + Variable(batch.outside);
@@ -148,7 +143,7 @@ void SavedRun::read(const ComputeSettings& compute) {
   const FoundCheckpoint checkpoint = find(fields);
   model = std::make_unique<Model>(settings, Generator(uint64_t(settings.compute.seed)));
   restore(checkpoint, *model, nullptr);
-  model->place(compute.apply());
+  place(*model, compute.apply());
 }
 
 }  // namespace cairn::answers

@@ -95,7 +95,7 @@ struct AnswerTask : RunTask {
     RandomStream random(uint64_t(settings.compute.seed), 0, Purpose::data);
     shuffle(train, random);
     settings.training.validate(trained.bert->options, compute.device);
-    trained.place(compute);
+    place(trained, compute);
   }
 
   Model& model() override { return trained; }
@@ -135,7 +135,7 @@ struct AnswerTask : RunTask {
   }
 
   void write_report(RunFolder& run, const TrainState& state, const Json& result) override {
-    trained.place({Device::cpu, DType::float32});
+    place(trained, {Device::cpu, DType::float32});
     const Json& found = result.is_null() ? state.metrics : result;
     const auto metric = [&](const char* name) {
       return svg::number(found.is_null() ? NAN : number_or_nan(found.at(name)), true);

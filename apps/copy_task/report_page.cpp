@@ -197,7 +197,7 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
 }  // namespace
 
 void CopyTask::write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result) {
-  model_.place(Device::cpu, DType::float32);
+  place(model_, {Device::cpu, DType::float32});
   const auto seed = uint64_t(settings_.compute.seed);
   const nlohmann::ordered_json& found = result.is_null() ? state.metrics : result;
   const auto metric = [&](const char* name) { return found.is_null() ? NAN : number_or_nan(found.at(name)); };

@@ -14,7 +14,7 @@ CopyTask::CopyTask(const Settings& settings, const DeviceAndDType& compute, cons
       generator_(uint64_t(settings.compute.seed)),
       model_(settings.transformer(), sequence_length(settings.length), generator_) {
   if (!from.empty()) initialize(model_, from);
-  model_.place(compute.device, compute.activations);
+  place(model_, compute);
 }
 
 int64_t CopyTask::load(int64_t step) {

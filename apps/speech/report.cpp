@@ -254,7 +254,7 @@ void Purity::add(std::vector<int32_t> labels, const std::vector<int32_t>& alignm
 }
 
 void SpeechTask::write_report(RunFolder& run, const TrainState& state, const Json& result) {
-  model_.place(Device::cpu, DType::float32);
+  place(model_, {Device::cpu, DType::float32});
   const std::string& attention = settings_.model.attention;
   const Json& found = result.is_null() ? state.metrics : result;
   const auto metric = [&](const char* name) { return found.is_null() ? NAN : number_or_nan(found.at(name)); };

@@ -31,7 +31,7 @@ SpeechTask::SpeechTask(const Settings& settings, const DeviceAndDType& compute, 
                      "--init-from ", from, ": its phones and filterbanks are not those of ", settings.data);
     initialize(model_, from);
   }
-  model_.place(compute.device, compute.activations);
+  place(model_, compute);
 }
 
 void SpeechTask::begin(RunFolder& run) { run.write(front_end_name, as_json(front_end_).dump(2) + "\n"); }
@@ -43,7 +43,7 @@ int64_t SpeechTask::load(int64_t step) {
   first_position_ = random.below(uint32_t(settings_.shift_positions + 1));
   if (settings_.spec_augment)
     for (Sentence& sequence : sequences) hide_at_random(sequence, random);
-  batch_ = make_batch(sequences, settings_).to(model_.device());
+  batch_ = make_batch(sequences, settings_).to(model_.output.bias.device());
   generator_.set_step(uint64_t(step));
   return batch_.size();
 }
@@ -92,7 +92,7 @@ void SavedRun::read() {
   settings.compute.threads = threads;
   DeviceAndDType compute = ComputeSettings{.device = device, .threads = threads}.apply();
   if (compute.device == Device::cuda) compute = settings.compute.apply();
-  model->place(compute.device, compute.activations);
+  place(*model, compute);
 }
 
 }  // namespace cairn::speech
