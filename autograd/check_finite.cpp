@@ -55,7 +55,7 @@ std::string CheckFinite::check_result(const char* operation, const Tensor& resul
   if (fault.empty()) return latest_;
   std::string earlier;
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (const std::string before = fault_of(inputs[i].value()); !before.empty())
+    if (const std::string before = fault_of(inputs[i]); !before.empty())
       earlier += concat("; its input ", i, ' ', inputs[i].shape(), " was not finite: ", before);
   throw DivergedError(concat(place(operation, latest_), ": ", fault, " in the result ", result.shape(), earlier));
 }

@@ -1,6 +1,6 @@
 #pragma once
 // Every differentiable function. ops/<stem>.cpp defines it, forward pass and gradient side by side. Code without
-// gradients gives it tensors and takes value(). The floating operands must agree in dtype and device; the error names
+// gradients gives it tensors and takes tensors. The floating operands must agree in dtype and device; the error names
 // the one that does not.
 #include <initializer_list>
 #include <optional>

@@ -107,22 +107,21 @@ Variable record(const char* operation, Tensor value, const std::vector<Variable>
   const std::string module = finite ? finite->check_result(operation, value, inputs) : "";
   Variable result(std::move(value), needed);
   if (!needed) return result;
-  const auto node =
-      std::make_shared<Node>(Node{operation, {}, std::move(gradient), type_of(result.value()), false, module});
+  const auto node = std::make_shared<Node>(Node{operation, {}, std::move(gradient), type_of(result), false, module});
   for (const Variable& input : inputs) node->inputs.push_back(edge_to(input));
   result.state().node = node;
   return result;
 }
 
 void backward(const Variable& loss, double weight) {
-  check(loss.value().elements() == 1, "backward: expected a scalar, got shape ", loss.shape(),
+  check(loss.elements() == 1, "backward: expected a scalar, got shape ", loss.shape(),
         "; pass the gradient of this output");
   backward(loss, Tensor::full(loss.shape(), weight, loss.dtype(), loss.device()));
 }
 
 void backward(const Variable& output, const Tensor& gradient) {
   check(output.requires_grad(), "backward: this output depends on no variable that requires a gradient");
-  expect("backward", {{"the output", output.value(), "*R"}, {"its gradient", gradient, "*R"}});
+  expect("backward", {{"the output", output, "*R"}, {"its gradient", gradient, "*R"}});
   const NoGrad no_grad;
   const CheckFinite* const finite = CheckFinite::current();
   Variable::State& state = output.state();

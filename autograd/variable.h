@@ -37,11 +37,18 @@ class Variable {
     return none;
   }
   Tensor value() && { return value(); }
+  // Where a tensor is asked for, a variable is its value: a constant, whose use the tape does not record.
+  operator Tensor() const { return value(); }
+  template <class T>
+  const T* data() const {
+    return value().data<T>();
+  }
   // For changing a leaf in place (to initialize, load or optimize it). A later backward pass that needs the old numbers
   // fails.
   Tensor& mutable_value() { return state().value; }
   const Shape& shape() const { return state().value.shape(); }
   int64_t size(int axis) const { return state().value.size(axis); }
+  int64_t elements() const { return state().value.elements(); }
   Device device() const { return state().value.device(); }
   DType dtype() const { return state().value.dtype(); }
 

@@ -42,7 +42,7 @@ Variable Bert::operator()(const Tensor& tokens, const Tensor& lengths, const Con
                     " positions");
   const Variable position = positions(arange(n, tokens.device()));
   const Variable type = types(Tensor::zeros({1}, DType::int32, tokens.device()));
-  const Variable x = norm(cast(words(tokens) + (position + type), activation_dtype));
+  const Variable x = norm(cast(words(tokens) + (position + type), activations));
   return encoder(x, AttentionMask::padded(lengths), context);
 }
 

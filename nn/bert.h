@@ -24,7 +24,6 @@ struct Bert : Module {
   Embedding words, positions, types;
   LayerNorm norm;
   Encoder encoder;
-  DType activation_dtype = DType::float32;  // on CUDA also bfloat16; the parameters stay float32
 
   // Error (UsageError): a size below 1.
   Bert(const BertOptions& options, Generator& generator);

@@ -84,4 +84,11 @@ Tensor sinusoidal_positions(int64_t n, int64_t features) {
   return result;
 }
 
+Variable SinusoidalPositions::operator()(const Variable& x, int64_t first) const {
+  const int64_t end = first + x.size(1);
+  if (!table_.defined() || table_.size(0) < end || table_.dtype() != x.dtype() || table_.device() != x.device())
+    table_ = sinusoidal_positions(end + end / 2, x.size(2)).to(x.device()).cast(x.dtype());
+  return x + table_.slice(first, end);
+}
+
 }  // namespace cairn

@@ -70,6 +70,13 @@ Variable mean_over_length(const Variable& x, const Tensor& lengths);
 // Fixed sinusoidal positions (Vaswani et al. 2017, section 3.5): [n, features]. Element 2 i of row p is
 // sin(p / 10000^(2 i / features)), and element 2 i + 1 the cosine of the same angle.
 Tensor sinusoidal_positions(int64_t n, int64_t features);
+// x [B, N, features] plus the positions first, first + 1, ...
+struct SinusoidalPositions {
+  Variable operator()(const Variable& x, int64_t first = 0) const;
+
+ private:
+  mutable Tensor table_;  // as many positions as were needed so far, in the last x's element type, on its device
+};
 // 10000^(2 i / features), for elements 2 i and 2 i + 1: 1 / their frequency.
 double period_of(int64_t element, int64_t features);
 

@@ -50,7 +50,7 @@ std::vector<Variable> parameters(std::initializer_list<Module*> modules) {
 
 int64_t parameter_count(Module& module) {
   int64_t count = 0;
-  for (const Variable& parameter : parameters(module)) count += parameter.value().elements();
+  for (const Variable& parameter : parameters(module)) count += parameter.elements();
   return count;
 }
 
@@ -66,6 +66,21 @@ void convert_to(Module& module, DType dtype) {
     parameter.mutable_value() = parameter.value().cast(dtype);
     parameter.clear_grad();
   }
+}
+
+void place(Module& module, const DeviceAndDType& where) {
+  struct Setter : Fields {
+    DType activations = DType::float32;
+    using Fields::operator();
+    void operator()(const std::string&, Variable&) override {}
+    void operator()(const std::string&, Module& inner) override {
+      inner.activations = activations;
+      inner.fields(*this);
+    }
+  } setter;
+  setter.activations = where.activations;
+  setter("", module);
+  move_to(module, where.device);
 }
 
 std::string describe(Module& module) {

@@ -21,7 +21,7 @@ class Fields {
   virtual void operator()(const std::string& name, Variable& parameter) = 0;
   // An inner module: `name` and a dot come before the names of its fields. Undefined parameters (a layer without bias)
   // are left out.
-  void operator()(const std::string& name, Module& module);
+  virtual void operator()(const std::string& name, Module& module);
   template <class M>
   void operator()(const std::string& name, std::vector<std::unique_ptr<M>>& modules) {
     for (size_t i = 0; i < modules.size(); ++i) (*this)(name + '.' + std::to_string(i), *modules[i]);
@@ -36,6 +36,9 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
   virtual void fields(Fields& fields) = 0;
+
+  // The element type of activations: a model casts its first ones to it, and layers follow their input. See place().
+  DType activations = DType::float32;
 };
 
 // In the order of fields(). Error: two have the same name.
@@ -48,6 +51,14 @@ int64_t parameter_count(Module& module);
 // Moves or converts all parameters, in place: optimizers made before see the new ones, but their moments stay behind.
 void move_to(Module& module, Device device);
 void convert_to(Module& module, DType dtype);
+
+// Where a module computes, and the element type of its activations: float32, or on CUDA bfloat16.
+struct DeviceAndDType {
+  Device device = Device::cpu;
+  DType activations = DType::float32;
+};
+// Moves all parameters, which stay float32, and sets `activations` of the module and of all inner ones.
+void place(Module& module, const DeviceAndDType& where);
 
 // One line for each parameter, with its shape, and a line with parameter_count().
 std::string describe(Module& module);

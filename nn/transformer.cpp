@@ -18,6 +18,11 @@ static void check_options(const TransformerOptions& options) {
     check<UsageError>(p >= 0 && p <= 1, "transformer: expected a dropout probability, got ", p);
 }
 
+double training_bytes(const TransformerOptions& options) {
+  const double f = double(options.features()), hidden = double(options.feed_forward);
+  return 4 * sizeof(float) * double(options.layers) * (4 * f * f + 2 * f * hidden);
+}
+
 Variable ResidualLayer::residual(const Variable& x, const LayerNorm& normalize, Purpose purpose, const Context& context,
                                  const std::function<Variable(const Variable&)>& block) const {
   const Variable z = block(norm == Norm::post ? x : normalize(x));

@@ -23,6 +23,10 @@ struct TransformerOptions {
   int64_t features() const { return heads * head_size; }
 };
 
+// Bytes that the training of an encoder needs at least, known before it is made: each element of its matrices has a
+// gradient and two moments.
+double training_bytes(const TransformerOptions& options);
+
 // What encoder and decoder layers share.
 struct ResidualLayer : Module {
   Norm norm;

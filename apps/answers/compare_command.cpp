@@ -75,7 +75,7 @@ struct Comparison {
     for (const SavedRun& each : models) {
       Model model(each.settings, Generator(uint64_t(each.settings.compute.seed)));
       model.bert->encoder.swap_attention("full");
-      model.place(compute.apply());
+      place(model, compute.apply());
       untrained.push_back(answer(model, questions, answer_tokens, batch, compute.seed, true));
     }
     add_row("full, not trained", untrained);

@@ -76,11 +76,6 @@ Model::Model(const Settings& settings, Generator generator)
   name_in_errors("--attention", [&] { bert->encoder.swap_attention(settings.attention); });
 }
 
-void Model::place(const DeviceAndDType& where) {
-  move_to(*this, where.device);
-  bert->activation_dtype = where.activations;
-}
-
 Variable Model::operator()(const Batch& batch, const Context& context) const {
   const trace::Span span("forward", "program");
   const Variable logits = output((*bert)(batch.tokens, batch.lengths, context));

@@ -44,8 +44,6 @@ struct Model : Module {
     f("bert", *bert);
     f("output", output);
   }
-  // Sets device and element type of the activations.
-  void place(const DeviceAndDType& where);
   // float32 logits [questions, 2, positions] that a token is the first, and the last, of the answer.
   Variable operator()(const Batch& batch, const Context& context) const;
 };

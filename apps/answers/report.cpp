@@ -90,7 +90,7 @@ static void write_attention(Report& page, const Model& model, const Question& qu
 void write_report(RunFolder& run, const TrainState& state, const Json& result, const Settings& settings,
                   size_t train_questions, const std::vector<Question>& dev, Model& model) {
   const NoGrad no_grad;
-  model.place({Device::cpu, DType::float32});
+  place(model, {Device::cpu, DType::float32});
   const Json& found = result.is_null() ? state.metrics : result;
   const auto metric = [&](const char* name) {
     return svg::number(found.is_null() ? NAN : number_or_nan(found.at(name)), true);

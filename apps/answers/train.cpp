@@ -28,7 +28,7 @@ Json train(const Run& run, const Settings& settings) {
   RandomStream random(seed, 0, Purpose::data);
   shuffle(questions, random);
   settings.training.validate(model.bert->options, compute.device);
-  model.place(compute);
+  place(model, compute);
 
   const auto answers = [&](bool may_stop) {
     return as_json(answer(model, dev, settings.answer_tokens, settings.batch, settings.compute.seed, may_stop));
@@ -72,7 +72,7 @@ SavedRun::SavedRun(const char* option, const std::string& of_run, const ComputeS
   const FoundCheckpoint checkpoint = open_run(option, folder, fields);
   model = std::make_unique<Model>(settings, Generator(uint64_t(settings.compute.seed)));
   restore(checkpoint, *model, nullptr);
-  model->place(compute.apply());
+  place(*model, compute.apply());
 }
 
 }  // namespace cairn::answers

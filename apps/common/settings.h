@@ -14,6 +14,7 @@
 #include "core/device.h"
 #include "core/dtype.h"
 #include "core/error.h"
+#include "nn/module.h"
 
 namespace CLI {
 class App;
@@ -120,12 +121,6 @@ void name_in_errors(const std::string& option, F&& f) try {
 } catch (const UsageError& error) {
   throw UsageError(concat(option, ": ", error.what()));
 }
-
-// Where a program computes, and the element type of its activations.
-struct DeviceAndDType {
-  Device device = Device::cpu;
-  DType activations = DType::float32;
-};
 
 // Settings of every program that computes.
 struct ComputeSettings {

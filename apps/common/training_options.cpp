@@ -51,10 +51,7 @@ void TrainingOptions::fields(SettingFields& f) {
 }
 
 void TrainingOptions::validate(const TransformerOptions& model, Device device) const {
-  // Each parameter has a gradient and two moments.
-  const double f = double(model.features()), hidden = double(model.feed_forward);
-  const double bytes = 4 * sizeof(float) * double(model.layers) * (4 * f * f + 2 * f * hidden);
-  const double available = double(available_memory(device));
+  const double bytes = training_bytes(model), available = double(available_memory(device));
   check<DeviceError>(bytes <= available, "out of memory on ", name(device), ": training this model needs ",
                      formatted("%.1f GB", bytes / 1e9), ", and there are ", formatted("%.1f GB", available / 1e9),
                      "; reduce --layers, --heads, --head-size or --feed-forward");

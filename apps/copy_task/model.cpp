@@ -14,27 +14,19 @@ namespace cairn::copy_task {
 
 using Json = nlohmann::ordered_json;
 
-Model::Model(const TransformerOptions& options, int64_t n, Generator& generator)
+Model::Model(const TransformerOptions& options, int64_t n_, Generator& generator)
     : embedding(tokens, options.features(), generator),
       encoder(options, generator),
       output(options.features(), classes, generator),
-      positions(sinusoidal_positions(n, options.features())) {}
-
-void Model::place(Device device, DType activations) {
-  move_to(*this, device);
-  positions = positions.to(device).cast(activations);
-}
+      n(n_) {}
 
 Variable Model::operator()(const Tensor& input, const Context& context) const {
   const trace::Span span("forward", "program");
-  const Variable x = cast(embedding(input.to(positions.device())), positions.dtype()) + Variable(positions);
-  return cast(output(encoder(x, {}, context)), DType::float32);
+  const Variable x = cast(embedding(input.to(embedding.weight.device())), activations);
+  return cast(output(encoder(positions(x), {}, context)), DType::float32);
 }
 
-std::string Model::full_note() const {
-  const int64_t n = positions.size(0);
-  return full_attention_note(*encoder.layers[0]->attention.attention, n, n);
-}
+std::string Model::full_note() const { return full_attention_note(*encoder.layers[0]->attention.attention, n, n); }
 
 Json as_json(const Metrics& metrics) {
   return {{"loss", finite_or_null(metrics.loss)},

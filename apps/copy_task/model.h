@@ -12,17 +12,15 @@ struct Model : Module {
   Embedding embedding;
   Encoder encoder;
   Linear output;
-  Tensor positions;  // [n, features], in the element type of the activations
+  SinusoidalPositions positions;
+  int64_t n;  // tokens of a sequence
 
-  // For sequences of n tokens.
   Model(const TransformerOptions& options, int64_t n, Generator& generator);
   void fields(Fields& f) override {
     f("embedding", embedding);
     f("encoder", encoder);
     f("output", output);
   }
-  // Sets device and element type of the activations: float32, or on CUDA bfloat16 (the parameters stay float32).
-  void place(Device device, DType activations);
   // Tokens int32 [batch, n], on any device, -> float32 logits [batch, n, classes].
   Variable operator()(const Tensor& input, const Context& context) const;
   // full_attention_note() for its sequences.

@@ -199,7 +199,7 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
 void write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result,
                   const Settings& settings, Model& model) {
   const NoGrad no_grad;
-  model.place(Device::cpu, DType::float32);
+  place(model, {Device::cpu, DType::float32});
   const auto seed = uint64_t(settings.compute.seed);
   const nlohmann::ordered_json& found = result.is_null() ? state.metrics : result;
   const auto metric = [&](const char* name) { return found.is_null() ? NAN : number_or_nan(found.at(name)); };

@@ -23,7 +23,7 @@ Json train(const Run& run, const Settings& settings, const DeviceAndDType& compu
   Model model(settings.transformer(), sequence_length(settings.length), generator);
   note(model.full_note(), run.quiet);
   if (run.begins() && !settings.init_from.empty()) initialize(model, settings.init_from);
-  model.place(compute.device, compute.activations);
+  place(model, compute);
 
   Training training(run, settings.training, model);
   while (training.next()) {

@@ -57,24 +57,12 @@ Model::Model(const Settings& settings, int64_t filterbanks, int64_t classes, Gen
   });
 }
 
-void Model::place(Device device, DType activations) {
-  move_to(*this, device);
-  device_ = device;
-  activations_ = activations;
-  positions_ = Tensor();
-}
-
 Variable Model::operator()(const Batch& batch, int64_t first_position, const Context& context) const {
   const trace::Span span("forward", "program");
-  const int64_t end = first_position + batch.positions();
-  if (!positions_.defined() || positions_.size(0) < end)
-    positions_ =
-        sinusoidal_positions(end + end / 2, encoder.layers[0]->norm1.weight.size(0)).to(device_).cast(activations_);
-  const Variable x = input(Variable(batch.input.cast(activations_)));
-  const Variable positioned = x + Variable(positions_.slice(first_position, end));
+  const Variable x = positions(input(batch.input.cast(activations)), first_position);
   AttentionMask mask;
   mask.query_lengths = mask.key_lengths = batch.lengths;
-  return cast(output(encoder(positioned, mask, context)), DType::float32);
+  return cast(output(encoder(x, mask, context)), DType::float32);
 }
 
 Variable loss_of(const Variable& logits, const Batch& batch) {
@@ -107,7 +95,7 @@ Recognition recognize(const Model& model, const std::vector<Sentence>& sequences
     if (may_stop && interrupted()) throw Interrupted();
     std::vector<Sentence> chosen;
     for (const size_t i : members) chosen.push_back(sequences[i]);
-    const Batch batch = make_batch(chosen, settings).to(model.device());
+    const Batch batch = make_batch(chosen, settings).to(model.output.bias.device());
     generator.advance();
     const Stopwatch clock;
     const Variable logits = model(batch, 0, {.generator = &generator});

@@ -17,6 +17,7 @@ struct Model : Module {
   Linear input;
   Encoder encoder;
   Linear output;
+  SinusoidalPositions positions;
 
   // Starts with answers that are almost only blanks, and with offset heads if the settings say so. Error (UsageError):
   // an odd number of features has none.
@@ -26,17 +27,9 @@ struct Model : Module {
     f("encoder", encoder);
     f("output", output);
   }
-  // Sets device and element type of the activations: float32, or on CUDA bfloat16 (the parameters stay float32).
-  void place(Device device, DType activations);
-  Device device() const { return device_; }
   // float32 logits [sequences, positions, classes] of a batch on the model's device. The first position has this
   // number.
   Variable operator()(const Batch& batch, int64_t first_position, const Context& context) const;
-
- private:
-  Device device_ = Device::cpu;
-  DType activations_ = DType::float32;
-  mutable Tensor positions_;  // sinusoidal, as many as were needed so far; on the device
 };
 
 // The mean CTC loss of the sequences of a batch.

@@ -257,7 +257,7 @@ void Purity::add(std::vector<int32_t> labels, const std::vector<int32_t>& alignm
 void write_report(RunFolder& run, const TrainState& state, const Json& result, const Settings& settings,
                   const TrainingData& data, Model& model) {
   const NoGrad no_grad;
-  model.place(Device::cpu, DType::float32);
+  place(model, {Device::cpu, DType::float32});
   const std::string& attention = settings.model.attention;
   const Json& found = result.is_null() ? state.metrics : result;
   const auto metric = [&](const char* name) { return found.is_null() ? NAN : number_or_nan(found.at(name)); };

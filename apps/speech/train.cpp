@@ -48,7 +48,7 @@ Json train(const Run& run, const Settings& settings, const DeviceAndDType& compu
   Generator generator(seed);
   Model model(settings, data.front_end.filterbanks(), data.front_end.classes(), generator);
   if (run.begins() && !settings.init_from.empty()) start_from(settings, data.front_end, model);
-  model.place(compute.device, compute.activations);
+  place(model, compute);
 
   Json computed = as_json(data.front_end);
   computed.update({{"train", hash_of(data.train)}, {"dev", hash_of(data.dev)}});
@@ -96,7 +96,7 @@ SavedRun::SavedRun(const char* option, const std::string& of_run, std::optional<
   settings.compute.threads = 0;  // as they are
   DeviceAndDType compute = ComputeSettings{.device = device}.apply();
   if (compute.device == Device::cuda) compute = settings.compute.apply();
-  model->place(compute.device, compute.activations);
+  place(*model, compute);
 }
 
 }  // namespace cairn::speech

@@ -31,8 +31,7 @@ Embedder::Embedder(const EmbedderOptions& options)
   check<DataError>(tokenizer_.size() <= bert_->options.vocabulary, folder / "vocab.txt", ": ", tokenizer_.size(),
                    " tokens, but the model has embeddings for ", bert_->options.vocabulary);
   name_in_errors("--attention", [&] { set_attention(options.attention); });
-  move_to(*bert_, compute_.device);
-  bert_->activation_dtype = compute_.activations;
+  place(*bert_, compute_);
   std::string hashes;
   for (const std::string name :
        {"config.json", "model.safetensors", "sentence_bert_config.json", "tokenizer_config.json", "vocab.txt"})

@@ -72,7 +72,7 @@ struct Part {
   }
 
   static Tensor gathered(const Tensor& x, const Tensor& rows) {
-    return gather_rows(x.reshape({x.size(0) * x.size(1) * x.size(2), x.size(3)}), rows).value();
+    return gather_rows(x.reshape({x.size(0) * x.size(1) * x.size(2), x.size(3)}), rows);
   }
   Tensor of_queries(const Tensor& x) const { return gathered(x, rows.slice(chunks.before(), rows.size(0))); }
 
@@ -118,7 +118,7 @@ void each_part(ChunkSlots chunks, const Mask& mask, const Tensor& q, const Tenso
 Variable chunk_attention(const Variable& q, const Variable& k, const Variable& v, const Clusters& buckets,
                          const BucketOptions& bucket_options, const AttentionOptions& options,
                          const Clusters& key_buckets) {
-  const Sizes s = expect_attention("chunk_attention", q.value(), k.value(), v.value(), options);
+  const Sizes s = expect_attention("chunk_attention", q, k, v, options);
   if (const Dropout& drop = options.dropout; drop.active()) {  // of a key in all its places
     const Tensor ones = Tensor::full(v.shape().with(-1, 1), 1, v.dtype(), v.device());
     return chunk_attention(q, k, v * dropout(ones, drop.p, drop.draw), buckets, bucket_options,
@@ -127,9 +127,9 @@ Variable chunk_attention(const Variable& q, const Variable& k, const Variable& v
   const AttentionSize size = kernel_size(s, options);
   const ChunkSlots chunks = chunks_of(size, buckets, key_buckets, bucket_options, q.device());
   const Mask mask = kernel_mask(options.mask, size);
-  Tensor out = own_rows_of(chunks, mask, size.N, v.value(), {});
+  Tensor out = own_rows_of(chunks, mask, size.N, v, {});
   Tensor logsumexp = Tensor::full({size.B, size.N, size.H, 1}, -INFINITY, out.dtype(), q.device());
-  each_part(chunks, mask, q.value(), k.value(), v.value(), [&](const Part& part) {
+  each_part(chunks, mask, q, k, v, [&](const Part& part) {
     Tensor x({part.chunks.slots, chunks.chunk, 1, size.M}, q.dtype(), q.device());
     Tensor logsumexp_of_x({part.chunks.slots, chunks.chunk}, out.dtype(), q.device());
     CAIRN_RUN("attention", x,
@@ -143,9 +143,8 @@ Variable chunk_attention(const Variable& q, const Variable& k, const Variable& v
   out = out.cast(q.dtype());
   return record(
       "chunk_attention", out, {q, k, v},
-      [size, chunks, mask, buckets, key_buckets, q = SavedTensor(q.value()), k = SavedTensor(k.value()),
-       v = SavedTensor(v.value()), out = SavedTensor(out), options = saved_options(options),
-       logsumexp](const Tensor& g) -> Gradients {
+      [size, chunks, mask, buckets, key_buckets, q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v),
+       out = SavedTensor(out), options = saved_options(options), logsumexp](const Tensor& g) -> Gradients {
         buckets.check("chunk_attention", {size.B, size.H * chunks.rounds, size.N}, g.device());
         if (chunks.own_keys())
           key_buckets.check("chunk_attention", {size.B, size.H * chunks.rounds, size.S}, g.device());

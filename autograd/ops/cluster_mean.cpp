@@ -35,7 +35,7 @@ static Tensor broadcast(const char* operation, Reduce kind, const Tensor& x, con
 // Equation 3:  Q^c_j = mean of Q_i over cluster j;  dQ_i = dQ^c_j / count_j.
 Variable cluster_mean(const Variable& x, const Clusters& clusters) {
   return record(
-      "cluster_mean", reduce("cluster_mean", Reduce::mean, x.value(), clusters), {x},
+      "cluster_mean", reduce("cluster_mean", Reduce::mean, x, clusters), {x},
       [clusters](const Tensor& g) -> Gradients { return {broadcast("cluster_mean", Reduce::mean, g, clusters)}; });
 }
 void cluster_mean_backward(const Tensor& dmean, const Clusters& clusters, Tensor& dx) {
@@ -45,7 +45,7 @@ void cluster_mean_backward(const Tensor& dmean, const Clusters& clusters, Tensor
 // Equation 6:  V_i = V^c_j for every member i of cluster j;  dV^c_j = sum of dV_i.
 Variable cluster_broadcast(const Variable& x, const Clusters& clusters) {
   return record(
-      "cluster_broadcast", broadcast("cluster_broadcast", Reduce::sum, x.value(), clusters), {x},
+      "cluster_broadcast", broadcast("cluster_broadcast", Reduce::sum, x, clusters), {x},
       [clusters](const Tensor& g) -> Gradients { return {reduce("cluster_broadcast", Reduce::sum, g, clusters)}; });
 }
 

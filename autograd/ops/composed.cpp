@@ -19,7 +19,7 @@ Variable log_softmax(const Variable& x) {
 // Divides by the largest element first, so that no square overflows or underflows. It needs no gradient, because the
 // result does not depend on the length of x.
 Variable l2_normalize(const Variable& x) {
-  if (x.value().elements() == 0) return x;
+  if (x.elements() == 0) return x;
   return in_float32(x, [](const Variable& rows) {
     const Variable scaled = divide_or_zero(rows, max(abs(rows.detach()), {-1}, true));
     return scaled * rsqrt_or_zero(sum(square(scaled), {-1}, true));

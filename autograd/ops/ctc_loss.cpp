@@ -21,7 +21,7 @@ static void check_labels(const Tensor& targets, const Tensor& target_lengths, in
 // dlogits_tk = dloss (softmax(logits)_tk - the share of alignments that emit label k at frame t)
 Variable ctc_loss(const Variable& logits, const Tensor& targets, const Tensor& frames, const Tensor& target_lengths,
                   int blank) {
-  const Sizes s = expect("ctc_loss", {{"logits", logits.value(), "B T K"},
+  const Sizes s = expect("ctc_loss", {{"logits", logits, "B T K"},
                                       of_type(DType::int32, "targets", targets, "B U"),
                                       of_type(DType::int32, "frames", frames, "B"),
                                       of_type(DType::int32, "target_lengths", target_lengths, "B")});
@@ -31,17 +31,17 @@ Variable ctc_loss(const Variable& logits, const Tensor& targets, const Tensor& f
   check_labels(targets, target_lengths, s['K'], blank);
 
   const CtcSize size{s['B'], s['T'], s['K'], s['U'], blank};
-  const DType sums = sums_of(logits.value());
+  const DType sums = sums_of(logits);
   Tensor loss({size.batch}, logits.dtype(), logits.device());
   Tensor logsumexp({size.batch, size.frames}, sums, logits.device());
   Tensor alpha({size.batch, size.frames, size.states()}, sums, logits.device());
   const CtcTargets what{targets.data<int32_t>(), frames.data<int32_t>(), target_lengths.data<int32_t>()};
   CAIRN_RUN("ctc_loss", loss,
-            ctc_loss_forward<T>(stream, size, what, logits.value().data<T>(), logsumexp.mutable_data<Accum<T>>(),
+            ctc_loss_forward<T>(stream, size, what, logits.data<T>(), logsumexp.mutable_data<Accum<T>>(),
                                 alpha.mutable_data<Accum<T>>(), loss.mutable_data<T>()));
   return record(
       "ctc_loss", loss, {logits},
-      [size, logits = SavedTensor(logits.value()), targets = SavedTensor(targets), frames = SavedTensor(frames),
+      [size, logits = SavedTensor(logits), targets = SavedTensor(targets), frames = SavedTensor(frames),
        lengths = SavedTensor(target_lengths), logsumexp, alpha](const Tensor& g) -> Gradients {
         const CtcTargets saved{targets().data<int32_t>(), frames().data<int32_t>(), lengths().data<int32_t>()};
         Tensor dlogits = empty_like(logits());

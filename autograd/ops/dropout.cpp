@@ -21,17 +21,16 @@ static Tensor dropped(const Tensor& x, double p, const Draw& draw, const Tensor&
 Variable dropout(const Variable& x, double p, Draw draw) {
   if (p == 0) return x;
   // [lesson 3
-  return record("dropout", dropped(x.value(), p, draw), {x},
+  return record("dropout", dropped(x, p, draw), {x},
                 [p, draw](const Tensor& g) -> Gradients { return {dropped(g, p, draw)}; });
   // lesson 3]
 }
 
 Variable dropout_add(const Variable& x, double p, Draw draw, const Variable& residual) {
   if (p == 0) return residual + x;
-  return record("dropout_add", dropped(x.value(), p, draw, residual.value()), {x, residual},
-                [p, draw](const Tensor& g) -> Gradients {
-                  return {dropped(g, p, draw), g};
-                });
+  return record("dropout_add", dropped(x, p, draw, residual), {x, residual}, [p, draw](const Tensor& g) -> Gradients {
+    return {dropped(g, p, draw), g};
+  });
 }
 
 }  // namespace cairn

@@ -9,10 +9,10 @@ namespace cairn {
 
 // The formulas and derivatives are in core/functions.h.
 Variable unary(Unary op, const Variable& x) {
-  expect(name(op), {{"x", x.value(), "*R"}});
-  Tensor y = empty_like(x.value());
-  CAIRN_RUN(name(op), y, unary<T>(stream, op, y.elements(), x.value().data<T>(), y.mutable_data<T>()));
-  return record(name(op), y, {x}, [op, x = SavedTensor(x.value())](const Tensor& g) -> Gradients {
+  expect(name(op), {{"x", x, "*R"}});
+  Tensor y = empty_like(x);
+  CAIRN_RUN(name(op), y, unary<T>(stream, op, y.elements(), x.data<T>(), y.mutable_data<T>()));
+  return record(name(op), y, {x}, [op, x = SavedTensor(x)](const Tensor& g) -> Gradients {
     Tensor dx = empty_like(g);
     CAIRN_RUN(name(op), g,
               unary_backward<T>(stream, op, g.elements(), x().data<T>(), g.data<T>(), dx.mutable_data<T>()));
@@ -40,8 +40,8 @@ static Tensor gradient_of(Binary op, int operand, const Tensor& a, const Tensor&
 Variable binary(Binary op, const Variable& a, const Variable& b) {
   // [lesson 3
   return record(
-      name(op), computed(op, a.value(), b.value()), {a, b},
-      [op, a = SavedTensor(a.value()), b = SavedTensor(b.value()), by_a = a.requires_grad(),
+      name(op), computed(op, a, b), {a, b},
+      [op, a = SavedTensor(a), b = SavedTensor(b), by_a = a.requires_grad(),
        by_b = b.requires_grad()](const Tensor& g) -> Gradients {
         return {by_a ? gradient_of(op, 0, a(), b(), g) : Tensor(), by_b ? gradient_of(op, 1, a(), b(), g) : Tensor()};
       });
@@ -50,32 +50,29 @@ Variable binary(Binary op, const Variable& a, const Variable& b) {
 
 // The gradient of a sum needs neither operands nor a copy.
 Variable operator+(const Variable& a, const Variable& b) {
-  return record("add", computed(Binary::add, a.value(), b.value()), {a, b}, [](const Tensor& g) -> Gradients {
-    return {g, g};
-  });
+  return record("add", computed(Binary::add, a, b), {a, b}, [](const Tensor& g) -> Gradients { return {g, g}; });
 }
 
 Variable operator-(const Variable& a, const Variable& b) {
-  return record("subtract", computed(Binary::subtract, a.value(), b.value()), {a, b}, [](const Tensor& g) -> Gradients {
-    return {g, affine(g, -1).value()};
+  return record("subtract", computed(Binary::subtract, a, b), {a, b}, [](const Tensor& g) -> Gradients {
+    return {g, affine(g, -1)};
   });
 }
 
 Variable pow(const Variable& x, double exponent) { return pow(x, Tensor::full({}, exponent, x.dtype(), x.device())); }
 
 Variable affine(const Variable& x, double alpha, double beta) {
-  expect("affine", {number({"x", x.value(), "*R"})});
+  expect("affine", {number({"x", x, "*R"})});
   check(is_floating(x.dtype()) || (alpha == std::trunc(alpha) && beta == std::trunc(beta)), "affine: ", alpha, " x + ",
         beta, " for int32 x, expected whole numbers");
-  Tensor y = empty_like(x.value());
-  CAIRN_RUN_NUMBERS("affine", y,
-                    affine<T>(stream, y.elements(), alpha, beta, x.value().data<T>(), y.mutable_data<T>()));
+  Tensor y = empty_like(x);
+  CAIRN_RUN_NUMBERS("affine", y, affine<T>(stream, y.elements(), alpha, beta, x.data<T>(), y.mutable_data<T>()));
   return record("affine", y, {x},
                 [alpha](const Tensor& g) -> Gradients { return {alpha == 1 ? g : affine(g, alpha).value()}; });
 }
 
 Variable cast(const Variable& x, DType dtype) {
-  expect("cast", {{"x", x.value(), "*R"}});
+  expect("cast", {{"x", x, "*R"}});
   if (x.dtype() == dtype) return x;
   return record("cast", x.value().cast(dtype), {x},
                 [from = x.dtype()](const Tensor& g) -> Gradients { return {g.cast(from)}; });
@@ -88,17 +85,15 @@ CAIRN_UNARY(CAIRN_DEFINE)
 #undef CAIRN_DEFINE
 
 Variable where(const Tensor& condition, const Variable& a, const Variable& b) {
-  const Shape shape = expect_broadcast("where", a.value(), b.value(), true);
-  expect("where",
-         {number({"the first operand", a.value(), "*A"}), of_type(DType::boolean, "the condition", condition, "*C")});
+  const Shape shape = expect_broadcast("where", a, b, true);
+  expect("where", {number({"the first operand", a, "*A"}), of_type(DType::boolean, "the condition", condition, "*C")});
   Tensor y(broadcast(condition.shape(), shape, "where"), a.dtype(), a.device());
   const Strides strides = broadcast_strides(y.shape(), {condition.shape(), a.shape(), b.shape()});
-  CAIRN_RUN_NUMBERS(
-      "where", y,
-      where<T>(stream, strides, condition.data<bool>(), a.value().data<T>(), b.value().data<T>(), y.mutable_data<T>()));
+  CAIRN_RUN_NUMBERS("where", y,
+                    where<T>(stream, strides, condition.data<bool>(), a.data<T>(), b.data<T>(), y.mutable_data<T>()));
   return record("where", y, {a, b}, [condition = SavedTensor(condition)](const Tensor& g) -> Gradients {
     const Tensor zero = Tensor::zeros({}, g.dtype(), g.device());
-    return {where(condition(), g, zero).value(), where(condition(), zero, g).value()};
+    return {where(condition(), g, zero), where(condition(), zero, g)};
   });
 }
 

@@ -36,8 +36,8 @@ static Tensor product(const Tensor& a, const Tensor& b, bool transpose_a, bool t
 // C = op(A) op(B):  d op(A) = dC op(B)^T,  d op(B) = op(A)^T dC; each has the layout of A or B. If the members of a
 // batch share an operand, the tape sums its gradient over them.
 Variable matmul(const Variable& a, const Variable& b, bool ta, bool tb) {
-  return record("matmul", product(a.value(), b.value(), ta, tb), {a, b},
-                [a = SavedTensor(a.value()), b = SavedTensor(b.value()), ta, tb](const Tensor& g) -> Gradients {
+  return record("matmul", product(a, b, ta, tb), {a, b},
+                [a = SavedTensor(a), b = SavedTensor(b), ta, tb](const Tensor& g) -> Gradients {
                   return {ta ? product(b(), g, tb, true) : product(g, b(), false, !tb),
                           tb ? product(g, a(), true, ta) : product(a(), g, !ta, false)};
                 });
@@ -48,15 +48,14 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
   // The activation's gradient needs the product. Otherwise the product's kernel computes it, without a pass of its own.
   const bool recorded = recording() && (x.requires_grad() || weight.requires_grad() || bias.requires_grad());
   if (activation && recorded) return unary(*activation, linear(x, weight, bias));
-  const Sizes s = expect(
-      "linear", {{"x", x.value(), "*R I"}, {"weight", weight.value(), "O I"}, optional({"bias", bias.value(), "O"})});
+  const Sizes s = expect("linear", {{"x", x, "*R I"}, {"weight", weight, "O I"}, optional({"bias", bias, "O"})});
   Tensor y(x.shape().with(-1, s['O']), x.dtype(), x.device());
   Gemm g;
   g.m = s['R'], g.n = s['O'], g.k = s['I'], g.transpose_b = true;
   g.activation = activation;
-  run_gemm(g, x.value(), weight.value(), bias.value(), y);
+  run_gemm(g, x, weight, bias, y);
   return record("linear", y, {x, weight, bias},
-                [x = SavedTensor(x.value()), weight = SavedTensor(weight.value())](const Tensor& dy) -> Gradients {
+                [x = SavedTensor(x), weight = SavedTensor(weight)](const Tensor& dy) -> Gradients {
                   const auto as_matrix = [](const Tensor& t) {
                     return t.reshape({t.shape().without(-1).elements(), t.size(-1)});
                   };

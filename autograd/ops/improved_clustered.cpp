@@ -9,15 +9,14 @@ ImprovedClusteredResult improved_clustered(const Variable& q, const Variable& k,
                                            const Clusters& clusters, int64_t top, const AttentionOptions& options,
                                            const AttentionOptions& rest_options, bool mass_gradient,
                                            const Tensor& given) {
-  const Tensor c = cluster_mean(q.value(), clusters).value();  // (3)
+  const Tensor c = cluster_mean(q.value(), clusters);  // (3)
   // (4), (9), the second case of (10), and (17)
-  const CentroidTopK split = centroid_topk(c, k.value(), v.value(), top, true, rest_options, given);
+  const CentroidTopK split = centroid_topk(c, k, v, top, true, rest_options, given);
   // The first case of (10), and (11)
-  const Tensor out =
-      topk_attention(q.value(), k.value(), v.value(), clusters, split.topk, split.mass, split.rest, options);
+  const Tensor out = topk_attention_forward(q, k, v, clusters, split.topk, split.mass, split.rest, options);
   const Variable result =
       record("improved_clustered", out, {q, k, v},
-             [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()), c = SavedTensor(c),
+             [q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v), c = SavedTensor(c),
               topk = SavedTensor(split.topk), mass = SavedTensor(split.mass), rest = SavedTensor(split.rest),
               logsumexp = split.logsumexp, clusters, options = saved_options(options),
               rest_options = saved_options(rest_options), mass_gradient](const Tensor& g) -> Gradients {

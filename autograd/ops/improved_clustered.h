@@ -27,8 +27,9 @@ Tensor centroid_topk_backward(const Tensor& centroids, const Tensor& k, const Te
 
 // ---- each query over the top keys of its cluster (topk_attention.cpp, equations 10 and 11)
 // Without mass [B, H, C] and rest [B, C, H, M], which are undefined together, the mass is 1 and the rest 0.
-Tensor topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Clusters& clusters, const Tensor& topk,
-                      const Tensor& mass, const Tensor& rest, const AttentionOptions& options);
+Tensor topk_attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, const Clusters& clusters,
+                              const Tensor& topk, const Tensor& mass, const Tensor& rest,
+                              const AttentionOptions& options);
 struct TopKAttentionGradient {
   Tensor dq, dk, dv, dmass, drest;  // the last two undefined without mass and rest
 };

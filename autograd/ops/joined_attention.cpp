@@ -30,7 +30,7 @@ Tensor in_order(const Tensor& x, int64_t classes, int64_t N) {
 Tensor heads_last(const Tensor& x) {
   return permute(x, {0, 2, 1}).value().reshape({x.size(0), x.size(2), x.size(1), 1});
 }
-Tensor heads_first(const Tensor& x) { return permute(x.reshape({x.size(0), x.size(1), x.size(2)}), {0, 2, 1}).value(); }
+Tensor heads_first(const Tensor& x) { return permute(x.reshape({x.size(0), x.size(1), x.size(2)}), {0, 2, 1}); }
 
 // A set of keys for the kernels, to which each residue class is a sequence of its own.
 struct Part {
@@ -70,8 +70,8 @@ void join(Tensor& out, Tensor& logsumexp, const Tensor& other, const Tensor& oth
   const Tensor lowest = Tensor::full({}, std::numeric_limits<float>::lowest(), out.dtype(), out.device());
   const Variable shift = maximum(maximum(logsumexp, other_logsumexp), lowest);
   const Variable a = exp(logsumexp - shift), b = exp(other_logsumexp - shift);
-  out = (out * divide_or_zero(a, a + b) + other * divide_or_zero(b, a + b)).value();
-  logsumexp = (shift + log(a + b)).value();
+  out = out * divide_or_zero(a, a + b) + other * divide_or_zero(b, a + b);
+  logsumexp = shift + log(a + b);
 }
 
 }  // namespace
@@ -85,8 +85,7 @@ void join(Tensor& out, Tensor& logsumexp, const Tensor& other, const Tensor& oth
 // the set adds to the gradients.
 Variable joined_attention(const Variable& q, const Variable& k, const Variable& v, const std::vector<KeySet>& sets,
                           const AttentionOptions& options) {
-  const AttentionSize size =
-      kernel_size(expect_attention("joined_attention", q.value(), k.value(), v.value(), options), options);
+  const AttentionSize size = kernel_size(expect_attention("joined_attention", q, k, v, options), options);
   check(!sets.empty() && options.mask.pattern.all() && !options.dropout.active(),
         "joined_attention: expected sets of keys, and no pattern or dropout but theirs");
   if (sets.size() == 1 && sets[0].classes == 1) {  // nothing to join
@@ -97,11 +96,11 @@ Variable joined_attention(const Variable& q, const Variable& k, const Variable& 
   }
   std::vector<Part> parts;
   for (const KeySet& set : sets) parts.emplace_back(set, size, options, q.device());
-  const DType sums = sums_of(q.value());
+  const DType sums = sums_of(q);
   Tensor out, logsumexp;
   for (const Part& part : parts) {
-    const Tensor q_rows = in_classes(q.value(), part.classes), k_rows = in_classes(k.value(), part.classes);
-    const Tensor v_rows = in_classes(v.value(), part.classes);
+    const Tensor q_rows = in_classes(q, part.classes), k_rows = in_classes(k, part.classes);
+    const Tensor v_rows = in_classes(v, part.classes);
     Tensor x({size.B, part.size.N, part.size.H, size.M}, q.dtype(), q.device());
     Tensor z({size.B, part.size.H, part.size.N}, sums, q.device());
     CAIRN_RUN("attention", x,
@@ -116,8 +115,8 @@ Variable joined_attention(const Variable& q, const Variable& k, const Variable& 
   }
   out = out.cast(q.dtype());
   return record("joined_attention", out, {q, k, v},
-                [size, parts, q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()),
-                 out = SavedTensor(out), options = saved_options(options), logsumexp](const Tensor& g) -> Gradients {
+                [size, parts, q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v), out = SavedTensor(out),
+                 options = saved_options(options), logsumexp](const Tensor& g) -> Gradients {
                   options();
                   Gradients all;
                   for (const Part& part : parts) {

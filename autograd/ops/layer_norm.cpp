@@ -6,18 +6,15 @@
 namespace cairn {
 
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias, double epsilon) {
-  const Sizes s =
-      expect("layer_norm", {{"x", x.value(), "*R C"}, {"weight", weight.value(), "C"}, {"bias", bias.value(), "C"}});
+  const Sizes s = expect("layer_norm", {{"x", x, "*R C"}, {"weight", weight, "C"}, {"bias", bias, "C"}});
   const Rows size{s['R'], s['C']};
-  const DType sums = sums_of(x.value());
-  Tensor y = empty_like(x.value()), mean({size.rows}, sums, x.device()), rstd({size.rows}, sums, x.device());
+  const DType sums = sums_of(x);
+  Tensor y = empty_like(x), mean({size.rows}, sums, x.device()), rstd({size.rows}, sums, x.device());
   CAIRN_RUN("layer_norm", y,
-            layer_norm_forward<T>(stream, size, epsilon, x.value().data<T>(), weight.value().data<T>(),
-                                  bias.value().data<T>(), y.mutable_data<T>(), mean.mutable_data<Accum<T>>(),
-                                  rstd.mutable_data<Accum<T>>()));
+            layer_norm_forward<T>(stream, size, epsilon, x.data<T>(), weight.data<T>(), bias.data<T>(),
+                                  y.mutable_data<T>(), mean.mutable_data<Accum<T>>(), rstd.mutable_data<Accum<T>>()));
   return record("layer_norm", y, {x, weight, bias},
-                [size, x = SavedTensor(x.value()), weight = SavedTensor(weight.value()), mean,
-                 rstd](const Tensor& g) -> Gradients {
+                [size, x = SavedTensor(x), weight = SavedTensor(weight), mean, rstd](const Tensor& g) -> Gradients {
                   Tensor dx = empty_like(g), dweight = empty_like(weight()), dbias = empty_like(weight());
                   CAIRN_RUN(
                       "layer_norm", g,

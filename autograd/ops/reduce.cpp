@@ -62,9 +62,9 @@ static Tensor summed(const Tensor& x, const Axes& axes, bool keep = false) {
 }
 
 Variable sum(const Variable& x, const Axes& axes, bool keep) {
-  const Tensor y = summed(x.value(), axes, keep);
+  const Tensor y = summed(x, axes, keep);
   return record("sum", y, {x}, [saved = kept(x.shape(), axes), from = x.shape()](const Tensor& g) -> Gradients {
-    return {broadcast_to(g.reshape(saved), from).value()};
+    return {broadcast_to(g.reshape(saved), from)};
   });
 }
 Variable sum(const Variable& x) { return sum(x, all_axes(x)); }
@@ -100,7 +100,7 @@ Variable max(const Variable& x, const Axes& axes, bool keep) {
   for (auto axis = last; axis != order.end(); ++axis) columns *= x.size(*axis);
   matrix.push_back(columns);
   const Variable rows = reshape(ordered, matrix);
-  const Variable y = gather_columns(rows, argmax(rows.value()));
+  const Variable y = gather_columns(rows, argmax(rows));
   return keep ? reshape(y, with_ones) : y;
 }
 Variable max(const Variable& x) { return max(x, all_axes(x)); }

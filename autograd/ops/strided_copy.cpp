@@ -65,8 +65,8 @@ Variable permute(const Variable& x, const Axes& axes) {
   Strides strides;
   for (size_t i = 0; i < order.size(); ++i) strides.push_back(shape[int(i)], {in[size_t(order[i])], out[i]});
   Tensor y(shape, x.dtype(), x.device());
-  copy("permute", strides, x.value(), 0, y, 0);
-  return record("permute", y, {x}, [back](const Tensor& g) -> Gradients { return {permute(g, back).value()}; });
+  copy("permute", strides, x, 0, y, 0);
+  return record("permute", y, {x}, [back](const Tensor& g) -> Gradients { return {permute(g, back)}; });
 }
 
 Variable slice(const Variable& x, int axis, int64_t begin, int64_t end) {
@@ -74,7 +74,7 @@ Variable slice(const Variable& x, int axis, int64_t begin, int64_t end) {
   check(0 <= begin && begin <= end && end <= x.size(axis), "slice: ", begin, " to ", end, " of axis ", axis, " of ",
         x.shape());
   Tensor y(x.shape().with(axis, end - begin), x.dtype(), x.device());
-  copy_part("slice", y.shape(), x.value(), begin * steps_of(x.shape())[size_t(axis)], y, 0);
+  copy_part("slice", y.shape(), x, begin * steps_of(x.shape())[size_t(axis)], y, 0);
   return record("slice", y, {x}, [axis, begin, from = x.shape()](const Tensor& g) -> Gradients {
     Tensor dx = Tensor::zeros(from, g.dtype(), g.device());
     assign(dx, axis, begin, g);
@@ -84,21 +84,21 @@ Variable slice(const Variable& x, int axis, int64_t begin, int64_t end) {
 
 Variable concat(const std::vector<Variable>& parts, int axis) {
   check(!parts.empty(), "concat: no tensors");
-  const Tensor& first = parts[0].value();
+  const Tensor first = parts[0];
   axis = first.shape().normalize(axis);
   std::vector<int64_t> borders{0};
   for (const Variable& part : parts) {
     check(part.shape().rank() == first.rank() && part.shape().with(axis, 0) == first.shape().with(axis, 0),
           "concat: ", part.shape(), " does not join ", first.shape(), " along axis ", axis);
-    expect("concat", {of_type(first.dtype(), "the first part", first, nullptr),
-                      of_type(first.dtype(), "a part", part.value(), nullptr)});
+    expect("concat",
+           {of_type(first.dtype(), "the first part", first, nullptr), of_type(first.dtype(), "a part", part, nullptr)});
     borders.push_back(borders.back() + part.size(axis));
   }
   Tensor y(first.shape().with(axis, borders.back()), first.dtype(), first.device());
-  for (size_t i = 0; i < parts.size(); ++i) assign(y, axis, borders[i], parts[i].value());
+  for (size_t i = 0; i < parts.size(); ++i) assign(y, axis, borders[i], parts[i]);
   return record("concat", y, parts, [axis, borders](const Tensor& g) -> Gradients {
     Gradients gradients;
-    for (size_t i = 1; i < borders.size(); ++i) gradients.push_back(slice(g, axis, borders[i - 1], borders[i]).value());
+    for (size_t i = 1; i < borders.size(); ++i) gradients.push_back(slice(g, axis, borders[i - 1], borders[i]));
     return gradients;
   });
 }
@@ -121,7 +121,7 @@ Variable broadcast_to(const Variable& x, const Shape& shape) {
   check(broadcast(x.shape(), shape, "broadcast_to") == shape, "broadcast_to: ", x.shape(), " does not broadcast to ",
         shape);
   Tensor y(shape, x.dtype(), x.device());
-  copy("broadcast_to", broadcast_strides(shape, {x.shape(), shape}), x.value(), 0, y, 0);
+  copy("broadcast_to", broadcast_strides(shape, {x.shape(), shape}), x, 0, y, 0);
   return record("broadcast_to", y, {x}, [](const Tensor& g) -> Gradients { return {g}; });
 }
 

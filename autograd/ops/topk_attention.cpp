@@ -20,8 +20,9 @@ static Sizes expect_topk_attention(const Tensor& q, const Tensor& k, const Tenso
 }
 
 // out_i = m_j (a_i V_T) + B_j with a_i = softmax over T_j of scale q_i . K_l.
-Tensor topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Clusters& clusters, const Tensor& topk,
-                      const Tensor& mass, const Tensor& rest, const AttentionOptions& options) {
+Tensor topk_attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, const Clusters& clusters,
+                              const Tensor& topk, const Tensor& mass, const Tensor& rest,
+                              const AttentionOptions& options) {
   const Sizes s = expect_topk_attention(q, k, v, clusters, topk, mass, options, optional({"rest", rest, "B C H M"}));
   check(mass.defined() == rest.defined(), "topk_attention: ", mass.defined() ? "rest" : "mass",
         " was never given a value");
@@ -55,10 +56,10 @@ TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, 
 
 Variable topk_attention(const Variable& q, const Variable& k, const Variable& v, const Clusters& clusters,
                         const Tensor& topk, const AttentionOptions& options) {
-  const Tensor out = topk_attention(q.value(), k.value(), v.value(), clusters, topk, {}, {}, options);
+  const Tensor out = topk_attention_forward(q, k, v, clusters, topk, {}, {}, options);
   return record("topk_attention", out, {q, k, v},
-                [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()), clusters,
-                 topk = SavedTensor(topk), options = saved_options(options)](const Tensor& g) -> Gradients {
+                [q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v), clusters, topk = SavedTensor(topk),
+                 options = saved_options(options)](const Tensor& g) -> Gradients {
                   const auto d = topk_attention_backward(q(), k(), v(), clusters, topk(), {}, options(), g);
                   return {d.dq, d.dk, d.dv};
                 });

@@ -17,7 +17,7 @@ inline DType sums_of(const Tensor& x) { return x.dtype() == DType::bfloat16 ? DT
 // operand, and the dtype of the first operand without `dtype`, which must be floating (or a number, see number()).
 struct Operand {
   const char* name;  // in messages
-  const Tensor& tensor;
+  Tensor tensor;
   const char* shape;
   std::optional<DType> dtype{};  // this dtype instead
   bool optional = false;         // may be undefined

@@ -6,8 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "autograd/ops.h"
 #include "core/error.h"
+#include "core/kernels/attention.h"
+#include "core/ops/attention_checks.h"
+#include "core/random.h"
 #include "core/timing.h"
 #include "cuda/ladder/ladder.h"
 
@@ -51,7 +53,7 @@ void time_softmax() {
   print(
       concat("Softmax of ", size.rows, " rows of ", size.cols), 8e-9 * double(shape.elements()), "GB/s",
       ladder::softmax_steps(), [&](auto* step) { step({}, size, x.data<float>(), y.mutable_data<float>()); },
-      [&] { softmax(x); });
+      [&] { gpu::softmax_forward<float>({}, size, x.data<float>(), y.mutable_data<float>()); });
 }
 
 void time_attention() {
@@ -60,13 +62,17 @@ void time_attention() {
   RandomStream sequence(3, 0, Purpose{});
   const auto operand = [&] { return random_normal(shape, sequence).cast(DType::bfloat16).to(Device::cuda); };
   const Tensor q = operand(), k = operand(), v = operand();
-  Tensor out(shape, DType::float32, Device::cuda);
+  Tensor out(shape, DType::float32, Device::cuda), of_library(shape, DType::bfloat16, Device::cuda);
+  Tensor logsumexp({size.heads, 1, size.N}, DType::float32, Device::cuda);
+  const AttentionSize all{size.heads, 1, size.N, size.N, ladder::head_size, ladder::head_size, 0.125};
+  const auto in = operands<bfloat16>(all, q, k, v, {});
   const auto run = [&](auto* step) {
     step({}, size, q.data<bfloat16>(), k.data<bfloat16>(), v.data<bfloat16>(), out.mutable_data<float>());
   };
   print(concat("Attention, ", size.heads, " heads of ", size.N, " queries and keys"),
-        4e-12 * size.heads * size.N * size.N * ladder::head_size, "Tflop/s", ladder::attention_steps(), run,
-        [&] { attention(q, k, v); });
+        4e-12 * size.heads * size.N * size.N * ladder::head_size, "Tflop/s", ladder::attention_steps(), run, [&] {
+          gpu::attention_forward<bfloat16>({}, in, head_view<bfloat16>(of_library), logsumexp.mutable_data<float>());
+        });
 }
 
 }  // namespace

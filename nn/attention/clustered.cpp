@@ -11,7 +11,7 @@ struct Clustered : Attention {
   Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
                       const AttentionContext& context) const override {
     lengths_only(mask, "the queries of a cluster share one row of attention");
-    const Clusters clusters = (*clustering)(q.value(), k.value(), mask, context);                   // section 3.2.2
+    const Clusters clusters = (*clustering)(q, k, mask, context);                                   // section 3.2.2
     const Variable centroids = cluster_mean(q, clusters);                                           // Q^c, equation 3
     const Variable values = attention(centroids, k, v, options(mask.key_lengths_only(), context));  // equations 4 and 5
     return cluster_broadcast(values, clusters);                                                     // equation 6

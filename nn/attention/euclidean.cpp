@@ -13,8 +13,8 @@ namespace {
 Tensor first_of_clusters(const Shape& shape, const Tensor& lengths, int64_t clusters, Device device) {
   const Tensor label = position_labels(shape, lengths, clusters, false, device);
   const Tensor none = Tensor::full({}, -1, DType::int32, device);
-  const Tensor before = concat({broadcast_to(none, shape.with(2, 1)), slice(label, 2, 0, shape[2] - 1)}, 2).value();
-  return where(compare(Compare::equal, label, before), none, label).value();
+  const Tensor before = concat({broadcast_to(none, shape.with(2, 1)), slice(label, 2, 0, shape[2] - 1)}, 2);
+  return where(compare(Compare::equal, label, before), none, label);
 }
 
 Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters, int iterations) {

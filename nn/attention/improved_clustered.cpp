@@ -29,7 +29,7 @@ struct ImprovedClustered : Attention {
   Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
                       const AttentionContext& context) const override {
     lengths_only(mask, "the queries of a cluster share one choice of keys");
-    const Clusters clusters = (*clustering)(q.value(), k.value(), mask, context);  // section 3.2.2
+    const Clusters clusters = (*clustering)(q, k, mask, context);  // section 3.2.2
     const auto [out, topk, mass] = improved_clustered(
         q, k, v, clusters, std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1))), options(mask, context),
         options(mask.key_lengths_only(), context, Purpose::attention_rest_dropout), mass_gradient,

@@ -63,7 +63,7 @@ struct LinearAttention : Attention {
     const Variable denominators = weighted_sums(phi_q, phi_k, ones, mask.causal);
     // Gradients have 1 / denominator as a factor. A denominator so small that they might overflow counts as 0.
     const Variable smallest = constant(0x1p-100, {}, q);
-    const Tensor vanish = compare(Compare::less, denominators.value(), smallest.value());
+    const Tensor vanish = compare(Compare::less, denominators, smallest);
     return heads_first(divide_or_zero(numerators, where(vanish, constant(0, {}, q), denominators)));
   }
   double flops(const AttentionWork& work) const override { return work.attend(work.head_size); }

@@ -16,14 +16,14 @@ Tensor metric_of(const Tensor& k, const Tensor& lengths) {
   const Variable count = lengths.defined() ? Variable(lengths.cast(keys.dtype()).reshape({k.size(0), 1, 1, 1}))
                                            : constant(double(k.size(1)), {}, keys);
   const Variable centered = with_beyond(keys - divide_or_zero(sum(keys, {2}, true), count), lengths, 0);
-  return matmul(centered, centered, true).value();
+  return matmul(centered, centered, true);
 }
 
 // Labels [B, H, N]: `before` in batch elements whose length [B] is at most `most`, else `after`.
 Tensor keep_up_to(int64_t most, const Tensor& lengths, const Tensor& before, const Tensor& after) {
   if (!lengths.defined()) return after;
   const Tensor limit = Tensor::full({}, double(most), DType::int32, lengths.device());
-  return where(compare(Compare::less_equal, lengths.reshape({lengths.size(0), 1, 1}), limit), before, after).value();
+  return where(compare(Compare::less_equal, lengths.reshape({lengths.size(0), 1, 1}), limit), before, after);
 }
 
 // With A the metric and m_c the mean of cluster c, row c is (A m_c, -m_c . A m_c / 2). Its product with (q, 1) is the
@@ -33,8 +33,7 @@ Variable rows_of(const Variable& means, const Tensor& metric, const Clusters& cl
   const Variable seen = metric.defined() ? matmul(means, Variable(metric)) : means;
   const Variable shift = -0.5 * sum(means * seen, {3}, true);
   const Tensor& ends = clusters.offsets();  // [B, H, C + 1]
-  const Tensor empty =
-      compare(Compare::equal, slice(ends, 2, 0, C).value(), slice(ends, 2, 1, C + 1).value()).reshape(shift.shape());
+  const Tensor empty = compare(Compare::equal, slice(ends, 2, 0, C), slice(ends, 2, 1, C + 1)).reshape(shift.shape());
   return concat({seen, where(empty, constant(-INFINITY, {}, shift), shift)}, 3);
 }
 
@@ -49,8 +48,8 @@ Tensor lloyd(const Tensor& q, const Tensor& lengths, Tensor labels, int64_t C, i
   for (int step = 0; step < steps; ++step) {
     const Clusters clusters = clusters_of(labels, C);
     const Variable means = heads_first(cluster_mean(wide, clusters));
-    labels = argmax(matmul(with_ones, rows_of(means, metric, clusters), false, true).value());
-    if (lengths.defined()) labels = where(inside, labels, none).value();
+    labels = argmax(matmul(with_ones, rows_of(means, metric, clusters), false, true));
+    if (lengths.defined()) labels = where(inside, labels, none);
   }
   return labels;
 }

@@ -60,16 +60,14 @@ struct Lsh : Attention {
           random_rotations(2 * rounds, columns, x.size(3), draw, x.device()).reshape({rounds, 2, columns, x.size(3)});
       return hash_buckets(x, rotations, lengths, count, keys.size(1), key_lengths);
     };
-    const Tensor buckets =
-        context.choice(&AttentionChoices::buckets, [&] { return hash(q.value(), mask.query_lengths); });
+    const Tensor buckets = context.choice(&AttentionChoices::buckets, [&] { return hash(q, mask.query_lengths); });
     const Tensor key_buckets =
-        own_keys ? context.choice(&AttentionChoices::key_buckets, [&] { return hash(k.value(), key_lengths); })
-                 : Tensor();
+        own_keys ? context.choice(&AttentionChoices::key_buckets, [&] { return hash(k, key_lengths); }) : Tensor();
     // Attention over the keys of rounds [first, end).
     const auto attend = [&](int64_t first, int64_t end) {
       const auto clusters = [&](const Tensor& x) {
         if (!x.defined()) return Clusters();
-        const Tensor some = slice(x, 2, first, end).value();
+        const Tensor some = slice(x, 2, first, end);
         return clusters_of(some.reshape({x.size(0), x.size(1) * (end - first), x.size(3)}), count(keys.size(1)));
       };
       return chunk_attention(q, keys, v, clusters(buckets), options_of_buckets, options(mask, context),

@@ -62,7 +62,7 @@ Variable MultiHeadAttention::operator()(const Variable& x, const Variable& memor
   // Heads are a view of the same memory: [B, N, heads * size] as [B, N, heads, size].
   const auto split = [this](const Variable& y) { return reshape(y, {y.size(0), y.size(1), heads, y.size(2) / heads}); };
   const Variable q = split(query(x)), k = key ? split((*key)(memory)) : q, v = split(value(memory));
-  if (observation) *observation = {observation->choices, q.value(), k.value(), v.value(), mask};
+  if (observation) *observation = {observation->choices, q, k, v, mask};
   const AttentionContext inner{context, observation ? &observation->choices : nullptr, dropout};
   const Variable y = (*attention)(q, k, v, mask, inner);
   return out(reshape(y, {y.size(0), y.size(1), y.size(2) * y.size(3)}));

@@ -8,18 +8,18 @@ Tensor identity_values(const Tensor& k) {
   const int64_t S = k.size(1);
   const Tensor position = arange(S, k.device());
   const Tensor identity = compare(Compare::equal, position.reshape({S, 1, 1}), position).cast(k.dtype());
-  return broadcast_to(identity, {k.size(0), S, k.size(2), S}).value();
+  return broadcast_to(identity, {k.size(0), S, k.size(2), S});
 }
 
 // The output [B, N, H, S] for identity values, as weights: float32 [B, H, N, S].
-Tensor as_weights(const Tensor& out) { return permute(out.cast(DType::float32), {0, 2, 1, 3}).value(); }
+Tensor as_weights(const Tensor& out) { return permute(out.cast(DType::float32), {0, 2, 1, 3}); }
 
 }  // namespace
 
 Tensor attention_weights(const Attention& attention, const Tensor& q, const Tensor& k, const AttentionMask& mask,
                          const AttentionContext& context) {
   const NoGrad no_grad;
-  return as_weights(attention(Variable(q), Variable(k), Variable(identity_values(k)), mask, context).value());
+  return as_weights(attention(q, k, identity_values(k), mask, context));
 }
 
 std::vector<Observation> observe(const std::vector<MultiHeadAttention*>& layers, const std::function<void()>& forward) {
@@ -39,7 +39,7 @@ std::vector<Observation> observe(const std::vector<MultiHeadAttention*>& layers,
     const AttentionContext context{{}, &one.choices};  // the choices are made, so nothing is drawn
     one.weights = attention_weights(variant, one.q, one.k, one.mask, context);
     const AttentionOptions plain{.mask = one.mask, .scale = variant.scale()};
-    one.full = as_weights(attention(one.q, one.k, identity_values(one.k), plain).value());
+    one.full = as_weights(attention(one.q, one.k, identity_values(one.k), plain));
   }
   return seen;
 }

@@ -23,9 +23,8 @@ struct OracleTop : Attention {
     AttentionOptions choice = all;
     choice.dropout = {};
     const int64_t keys = std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1)));
-    const Tensor chosen =
-        context.choice(&AttentionChoices::topk, [&] { return top_keys(q.value(), k.value(), keys, choice); });
-    return topk_attention(q, k, v, singletons(q.value()), chosen, all);
+    const Tensor chosen = context.choice(&AttentionChoices::topk, [&] { return top_keys(q, k, keys, choice); });
+    return topk_attention(q, k, v, singletons(q), chosen, all);
   }
   double flops(const AttentionWork& work) const override {
     return 2 * work.length * work.head_size + work.attend(double(top));

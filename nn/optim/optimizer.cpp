@@ -38,7 +38,7 @@ Optimizer::Optimizer(std::vector<Variable> parameters, Moments moments, double l
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const std::string name = concat("parameter ", i);
     check(parameters_[i].defined(), "optimizer: ", name, " was never given a value");
-    expect("optimizer", {{"parameter 0", first_value(), nullptr}, {name.c_str(), parameters_[i].value(), nullptr}});
+    expect("optimizer", {{"parameter 0", first_value(), nullptr}, {name.c_str(), parameters_[i], nullptr}});
     check(!parameters_[i].state().node, "optimizer: ", name, " is the result of an operation (", parameters_[i].shape(),
           ")");
     const auto [before, is_new] = seen.emplace(&parameters_[i].state(), i);
@@ -60,13 +60,13 @@ Optimizer::Optimizer(std::vector<Variable> parameters, Moments moments, double l
 template <class T>
 DeviceArray<ParameterSlice<T>> Optimizer::slices() {
   int64_t total = 0;
-  for (const Variable& parameter : parameters_) total += parameter.value().elements();
+  for (const Variable& parameter : parameters_) total += parameter.elements();
   int64_t length = shortest_slice;
   while (total / length > many_slices) length *= 2;
 
   std::vector<ParameterSlice<T>> list;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const int64_t n = parameters_[i].value().elements();
+    const int64_t n = parameters_[i].elements();
     const size_t first = list.size();
     list.resize(first + size_t((n + length - 1) / length));
     const Tensor& gradient = parameters_[i].grad();
@@ -101,7 +101,7 @@ void Optimizer::check_every_leaf() const {
                        " got a gradient, but no optimizer has it: does fields() of its module list it?"));
   for (size_t i = 0; i < parameters_.size(); ++i)
     check(parameters_[i].grad().defined(), "optimizer: parameter ", i, " of shape ", parameters_[i].shape(),
-          " got no gradient: does the loss use it, or value() of something that depends on it?");
+          " got no gradient: does the loss use it, or a tensor (value()) of something that depends on it?");
 }
 
 void Optimizer::step() {

@@ -38,7 +38,7 @@ class Optimizer {
   // the device, so call check_diverged() wherever the loss is read.
   // Errors: no parameter has a gradient; a gradient's or a parameter's dtype, device or shape is no longer right. In
   // the first step also: a leaf has a gradient but no optimizer, because fields() of its module lacks it; a parameter
-  // has no gradient, because the loss does not use it, or uses value() of what depends on it. (Give an optimizer only
+  // has no gradient, because the loss does not use it, or uses what depends on it as a Tensor. (Give an optimizer only
   // what you train, and clear the gradients of other leaves.)
   void step();
   // Forgets the gradients of all parameters.

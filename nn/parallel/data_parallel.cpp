@@ -13,7 +13,7 @@ std::vector<Tensor> slots_of(const Tensor& all, const std::vector<Variable>& par
   std::vector<Tensor> slots;
   int64_t begin = 0;
   for (const Variable& x : parameters) {
-    const int64_t end = begin + x.value().elements();
+    const int64_t end = begin + x.elements();
     slots.push_back(all.slice(begin, end).reshape(x.shape()));
     begin = end;
   }
@@ -23,7 +23,7 @@ std::vector<Tensor> slots_of(const Tensor& all, const std::vector<Variable>& par
 // They share the optimizer's memory.
 std::vector<Tensor> weights_and_moments(const Optimizer& optimizer) {
   std::vector<Tensor> tensors;
-  for (const Variable& x : optimizer.parameters()) tensors.push_back(x.value());
+  for (const Variable& x : optimizer.parameters()) tensors.push_back(x);
   for (const auto& [name, moment] : optimizer.moments()) tensors.push_back(moment);
   return tensors;
 }
@@ -42,7 +42,7 @@ void sum_gradients(const std::vector<Variable>& parameters, Communicator& ranks)
   const trace::Span span("sum of gradients over ranks", "module");
   const Tensor& first = parameters.front().value();
   int64_t elements = 0;
-  for (const Variable& x : parameters) elements += x.value().elements();
+  for (const Variable& x : parameters) elements += x.elements();
   // Each parameter has a slot, even without a gradient on this rank, so that the slots of all ranks agree.
   Tensor all = Tensor::zeros({elements}, first.dtype(), first.device());
   Tensor given = Tensor::zeros({int64_t(parameters.size())}, DType::float64);  // on how many ranks
@@ -65,7 +65,7 @@ void average_weights(Optimizer& optimizer, Communicator& ranks) {
   const trace::Span span("mean of weights over ranks", "module");
   for (Tensor x : weights_and_moments(optimizer)) {
     ranks.sum(x);
-    x.copy_from(affine(x, 1.0 / ranks.size()).value());
+    x.copy_from(affine(x, 1.0 / ranks.size()));
   }
   optimizer.set_state(of_rank_0(ranks, optimizer.state()));
 }

@@ -268,7 +268,6 @@ TEST_CASE("each step has its own sequences and draws", "[training]") {
   const auto seed = uint64_t(settings.compute.seed);
   Generator generator(seed);
   Model model(settings.transformer(), sequence_length(settings.length), generator);
-  model.place(Device::cpu, DType::float32);
   std::set<double> losses;
   for (const Json& record : records_of(folder.path())) {
     const auto step = uint64_t(losses.size());

@@ -93,14 +93,18 @@ TEST_CASE("a parameter missing from fields() is an error in the first step", "[o
 TEST_CASE("a parameter that no gradient reaches is an error in the first step", "[optim]") {
   struct Cut : Two {
     using Two::Two;
-    Variable operator()(const Variable& x) const { return second(first(x).value()); }
+    Variable operator()(const Variable& x) const {
+      const Tensor hidden = first(x);
+      return second(hidden);
+    }
   };
   Generator generator(1);
   Cut model(generator);
   Sgd optimizer(parameters(model), 0.1);
   const Variable x(Tensor::full({2, 3}, 1));
   backward(sum(model(x)));
-  CHECK_ERROR(optimizer.step(), "optimizer: parameter 0 of shape [3");
+  CHECK_ERROR(optimizer.step(),
+              "optimizer: parameter 0 of shape [3, 3] got no gradient: does the loss use it, or a tensor");
   // What is not trained is left out.
   Sgd other(parameters(model.second), 0.1);
   other.step();

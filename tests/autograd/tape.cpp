@@ -97,6 +97,17 @@ TEST_CASE("gradients stop at constants and at detached variables", "[tape]") {
   CHECK(y.requires_grad());
 }
 
+TEST_CASE("a variable as a tensor shares its numbers, outlives it, and is a constant", "[tape]") {
+  const Variable x = leaf({2, 3}, {2});
+  const Tensor& square_of_x = square(x);  // of a temporary variable
+  CHECK(square_of_x.to_vector<double>() == std::vector<double>{4, 9});
+  CHECK((x.data<double>() == Tensor(x).data<double>() && x.elements() == 2));
+  CHECK_FALSE(Variable(square_of_x).requires_grad());
+  CHECK_FALSE(Tensor(Variable()).defined());
+  backward(sum(square_of_x * x));
+  CHECK(gradient(x) == std::vector<double>{4, 9});
+}
+
 TEST_CASE("only leaves keep gradients", "[tape]") {
   const Variable x = leaf({2}, {1});
   const Variable y = square(x);

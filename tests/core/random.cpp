@@ -99,6 +99,18 @@ TEST_CASE("a stream gives the same sequence of numbers for the same seed, step a
   }
 }
 
+TEST_CASE("shuffle gives every order as often", "[random]") {
+  RandomStream random(3, 0, Purpose::test);
+  std::map<std::vector<int>, int> times;
+  for (int i = 0; i < 6000; ++i) {
+    std::vector<int> values{1, 2, 3};
+    shuffle(values, random);
+    ++times[values];
+  }
+  CHECK(times.size() == 6);
+  for (const auto& [order, n] : times) CHECK(std::abs(n - 1000) < 150);  // five standard deviations
+}
+
 TEST_CASE("random tensors take their numbers from the stream in order", "[random]") {
   RandomStream a(1, 0, Purpose::test), b(1, 0, Purpose::test);
   a.next(), b.next();

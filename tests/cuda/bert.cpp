@@ -17,8 +17,7 @@ TEST_CASE("a published BERT gives on CUDA what it gives on the CPU", "[gpu][vari
       const NoGrad no_grad;
       const auto bert = read_bert(folder_of_build("CAIRN_SOURCE_DIR", CAIRN_SOURCE_DIR) + "/tests/golden/bert");
       bert->encoder.swap_attention(spec);
-      move_to(*bert, device);
-      bert->activation_dtype = activations;
+      place(*bert, {device, activations});
       for (size_t i = 0; i < 2; ++i) {
         seen[i].choices = seen[i].choices.to(device);  // CUDA replays the CPU's
         bert->encoder.layers[i]->attention.observation = &seen[i];

@@ -32,13 +32,13 @@ struct Training {
   Training(const TransformerOptions& options, Device device, DType activations = DType::float32)
       : generator(5),
         model(options, sequence_length(length), generator),
-        optimizer((model.place(device, activations), parameters(model)), 1e-3) {}
+        optimizer((place(model, {device, activations}), parameters(model)), 1e-3) {}
 
   // The loss of step n.
   double step(int64_t n) {
     RandomStream random(7, uint64_t(n), Purpose::data);
     const Batch batch = make_batch(batch_size, length, random);
-    const Device device = model.positions.device();
+    const Device device = model.output.bias.device();
     generator.set_step(uint64_t(n));
     optimizer.clear_gradients();
     const Variable logits = model(batch.input.to(device), {.training = true, .generator = &generator});

@@ -1,6 +1,7 @@
 #include "nn/layers.h"
 
 #include <cmath>
+#include <tuple>
 
 #include "tests/ops/ops_test.h"
 
@@ -12,6 +13,16 @@ TEST_CASE("sinusoidal positions are those of the formula", "[nn]") {
       CHECK(std::abs(positions.data<float>()[p * 5 + j] - (j % 2 ? std::cos(angle) : std::sin(angle))) < 1e-6);
     }
   CHECK(sinusoidal_positions(0, 4).elements() == 0);
+}
+
+TEST_CASE("positions are added in the input's element type, from any one on", "[nn]") {
+  const SinusoidalPositions positions;
+  const Tensor all = sinusoidal_positions(9, 4);
+  for (const auto& [type, n, first] :
+       {std::tuple(DType::float32, 3, 0), {DType::float32, 4, 5}, {DType::float64, 4, 5}, {DType::float32, 2, 1}}) {
+    const Tensor x = random_tensor({2, n, 4}, type);
+    CHECK(same_bits(positions(x, first), x + all.slice(first, first + n).cast(type)));
+  }
 }
 
 TEST_CASE("feed forward is linear, activation, linear", "[nn]") {

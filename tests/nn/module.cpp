@@ -84,6 +84,15 @@ TEST_CASE("parameters are converted in place", "[nn]") {
   CHECK(linear(Variable(random_tensor({4, 3}))).dtype() == DType::float64);
 }
 
+TEST_CASE("place() sets the element type of activations of all inner modules, and leaves parameters", "[nn]") {
+  Generator generator(1);
+  Encoder encoder(tiny(), generator);
+  const Variable held = encoder.layers[1]->norm2.weight;
+  place(encoder, {Device::cpu, DType::float64});
+  CHECK((encoder.activations == DType::float64 && encoder.layers[1]->norm2.activations == DType::float64));
+  CHECK(held.dtype() == DType::float32);
+}
+
 TEST_CASE("a forward pass that draws needs a generator, and says so", "[nn]") {
   Generator generator(1);
   Encoder encoder(tiny("clustered-2"), generator);

@@ -45,6 +45,15 @@ TEST_CASE("an encoder layer is its blocks with residual sums and norms in the do
     }
 }
 
+TEST_CASE("training needs little more than training_bytes()", "[nn]") {
+  TransformerOptions options = tiny();
+  options.layers = 3, options.heads = 4, options.head_size = 16, options.feed_forward = 200;
+  Generator generator(1);
+  Encoder encoder(options, generator);
+  const double share = training_bytes(options) / double(4 * sizeof(float) * size_t(parameter_count(encoder)));
+  CHECK((share > 0.95 && share <= 1));
+}
+
 // Straight from the formulas, in double, over single elements.
 TEST_CASE("multi-head attention projects, attends by head and projects back", "[nn]") {
   Generator generator(4);

@@ -33,7 +33,7 @@ TEST_CASE("clusters are made by clusters_of() alone and not changed afterwards",
   const Tensor mass = random_tensor({1, 2, 4}), rest = random_tensor({1, 4, 2, 3});
   const std::vector<std::function<void(const Clusters&)>> operations = {
       [&](const Clusters& c) { cluster_mean(x.q, c); }, [&](const Clusters& c) { cluster_broadcast(centroids, c); },
-      [&](const Clusters& c) { topk_attention(x.q, x.k, x.v, c, topk, mass, rest, {}); },
+      [&](const Clusters& c) { topk_attention_forward(x.q, x.k, x.v, c, topk, mass, rest, {}); },
       [&](const Clusters& c) { topk_attention_backward(x.q, x.k, x.v, c, topk, mass, {}, x.dout); },
       [&](const Clusters& c) { chunk_attention(x.q, x.k, x.v, c, {}); }};
   for (const auto& operation : operations) {

@@ -27,7 +27,7 @@ struct TopCase {
     for (int64_t cluster = 0; cluster < s.B * s.H * C; ++cluster, key += k) {
       std::vector<int32_t> keys(static_cast<size_t>(s.S));
       std::iota(keys.begin(), keys.end(), 0);
-      for (size_t i = keys.size(); i > 1; --i) std::swap(keys[i - 1], keys[random.below(uint32_t(i))]);
+      shuffle(keys, random);
       keys.resize(std::min({keys.size(), size_t(k), size_t(random.below(uint32_t(k) + 1)) + size_t(cluster != 0)}));
       std::sort(keys.begin(), keys.end());
       keys.resize(size_t(k), -1);
@@ -36,7 +36,7 @@ struct TopCase {
   }
 
   Tensor run(const AttentionOptions& options = {}) const {
-    return topk_attention(x.q, x.k, x.v, clusters, topk, mass, rest, options);
+    return topk_attention_forward(x.q, x.k, x.v, clusters, topk, mass, rest, options);
   }
 
   int64_t label(int64_t b, int64_t h, int64_t i) const {
@@ -129,19 +129,19 @@ TEST_CASE("dropout of topk_attention zeroes weights or scales them by 1 / (1 - p
   const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
   const Tensor rest = Tensor::zeros({s.B, 10, s.H, s.S}, DType::float64);
   check_proportion([&](double p) {  // of the weights of queries that have a cluster
-    return as_double(topk_attention(test.x.q, test.x.k, identity, test.clusters, test.topk, test.mass, rest,
-                                    {.dropout = test_dropout(p)}));
+    return as_double(topk_attention_forward(test.x.q, test.x.k, identity, test.clusters, test.topk, test.mass, rest,
+                                            {.dropout = test_dropout(p)}));
   });
 }
 
 TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
   const TopCase t({2, 3, 4, 5, 6, 7}, 3, 2, DType::float32);
   const auto run = [&](const Clusters& clusters, const Tensor& topk, const Tensor& mass, const Tensor& rest) {
-    return topk_attention(t.x.q, t.x.k, t.x.v, clusters, topk, mass, rest, {});
+    return topk_attention_forward(t.x.q, t.x.k, t.x.v, clusters, topk, mass, rest, {});
   };
-  CHECK_ERROR(topk_attention(t.x.q, t.x.q, t.x.v, t.clusters, t.topk, t.mass, t.rest, {}),
+  CHECK_ERROR(topk_attention_forward(t.x.q, t.x.q, t.x.v, t.clusters, t.topk, t.mass, t.rest, {}),
               "topk_attention: expected v of shape [2, 4, 3, M], got [2, 5, 3, 7]");
-  CHECK_ERROR(topk_attention(Tensor(), t.x.k, t.x.v, t.clusters, t.topk, t.mass, t.rest, {}),
+  CHECK_ERROR(topk_attention_forward(Tensor(), t.x.k, t.x.v, t.clusters, t.topk, t.mass, t.rest, {}),
               "topk_attention: q was never given a value");
   CHECK_ERROR(run(clusters_of(Tensor::zeros({2, 3, 5}, DType::int32), 3), t.topk, t.mass, t.rest),
               "topk_attention: expected labels of shape [2, 3, 4], got [2, 3, 5]");
@@ -179,9 +179,9 @@ TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
   CHECK_ERROR(run(t.clusters, t.topk, t.mass.cast(DType::float64), t.rest),
               "topk_attention: mass is float64, q is float32");
   const Tensor cuda = elsewhere({0, 4, 3, 6});
-  CHECK_ERROR(
-      topk_attention(cuda, cuda, cuda, clusters_of(Tensor({0, 3, 4}, DType::int32), 1), t.topk, t.mass, t.rest, {}),
-      "topk_attention: topk is on cpu, q on cuda");
+  CHECK_ERROR(topk_attention_forward(cuda, cuda, cuda, clusters_of(Tensor({0, 3, 4}, DType::int32), 1), t.topk, t.mass,
+                                     t.rest, {}),
+              "topk_attention: topk is on cpu, q on cuda");
 }
 
 namespace {
@@ -245,7 +245,7 @@ Variable forward_of(const Split& c, const Variables& t) {
   if (c.alone) return topk_attention(t[0], t[1], t[2], clusters, t[4].value(), options);
   Tensors x;
   for (const Variable& operand : t) x.push_back(operand.value());
-  return record("topk_attention", topk_attention(x[0], x[1], x[2], clusters, x[4], x[5], x[6], options),
+  return record("topk_attention", topk_attention_forward(x[0], x[1], x[2], clusters, x[4], x[5], x[6], options),
                 {t[0], t[1], t[2], t[5], t[6]}, [x, clusters, options](const Tensor& g) -> Gradients {
                   const auto d = topk_attention_backward(x[0], x[1], x[2], clusters, x[4], x[5], options, g);
                   return {d.dq, d.dk, d.dv, d.dmass, d.drest};
