@@ -32,7 +32,8 @@ class CommandLine : public SettingFields {
   // The end of the help text.
   void footer(const std::string& text);
   // Adds --json, --quiet, --config and --set, and gives all settings their values. With --help it prints the help, and
-  // the program ends. Errors (UsageError): a word or a value is not valid; mpirun started several processes.
+  // the program ends. Errors (UsageError): a word or a value is not valid; mpirun started several processes, and
+  // many_processes is false.
   void parse();
 
   // Takes the settings of the run in the folder --out. Errors: as read_run(); UsageError: the user gave another value

@@ -68,13 +68,14 @@ class Training {
 
   // Ends the step, if there is one: its line in metrics.jsonl, its checkpoint. Then begins another one, and returns
   // true; or saves, and returns false: all steps are done, an evaluation ended the training, or the user interrupts.
-  // What a step computes may depend on step(), the seed and the weights alone. Otherwise a resumed run has other bits.
+  // What a step computes may depend on step(), the seed and the checkpoint alone. Otherwise a resumed run has other
+  // bits.
   bool next();
   int64_t step() const { return state_.step; }  // steps that are done
 
   // This process's part of so many examples. Without it, each process has as many examples as the others.
   Share share(int64_t examples);
-  // Goes a step along the gradient of the loss, a mean over this process's examples; undefined if it has none.
+  // Goes a step against the gradient of the loss, a mean over this process's examples; undefined if it has none.
   // Error (DivergedError): the loss or a gradient is not finite.
   void learn(const Variable& loss);
   // If an evaluation is due after this step, f() evaluates the model, on rank 0.
