@@ -76,14 +76,14 @@ class Training {
   // This process's part of so many examples. Without it, each process has as many examples as the others.
   Share share(int64_t examples);
   // Goes a step against the gradient of the loss, a mean over this process's examples; undefined if it has none.
-  // Error (DivergedError): the loss or a gradient is not finite.
+  // Error (DivergedError): the loss is not finite, or too many gradients in a row (Optimizer).
   void learn(const Variable& loss);
   // If an evaluation is due after this step, f() evaluates the model, on rank 0.
   void evaluate(const std::function<Evaluation()>& f);
 
   // After the loop. Takes the best model, if the options keep it; f() evaluates it, on rank 0, and may throw
-  // Interrupted. Returns f()'s metrics, which have a loss, with the time and the memory of the training: the same on
-  // all ranks. A finished run returns its result without f(). Null: the user has interrupted.
+  // Interrupted. Returns f()'s metrics, which have a loss, with the time and the memory of this process. The
+  // metrics are the same on all ranks. A finished run returns its result without f(). Null: the user has interrupted.
   Json result(const std::function<Json()>& f);
   // Writes result.json, last, when nothing is left to do, and returns the result. Throws Interrupted if it is null.
   Json finish(const Json& result);
