@@ -51,10 +51,8 @@ Tensor random_uniform(Shape shape, double low, double high, RandomStream& sequen
   // Bisection: the last number that stays below `high` when it is rounded to the type.
   double last = low, beyond = high;
   visit(dtype, [&]<class T>(T) {
-    for (int step = 0; step < 1100; ++step) {
-      const double x = std::midpoint(last, beyond);
+    for (double x = std::midpoint(last, beyond); x != last && x != beyond; x = std::midpoint(last, beyond))
       (convert<double>(convert<T>(x)) < high ? last : beyond) = x;
-    }
   });
   return random_tensor(shape, dtype, sequence, 1, 0,
                        [=](RandomStream& part) { return std::min(part.uniform(low, high), last); });

@@ -24,8 +24,8 @@ class Generator {
   uint64_t step() const { return step_; }
   void set_step(uint64_t step) { step_ = step; }
   void advance() { ++step_; }
-  // If processes share a batch: the index in the whole batch of this process's first example. Its examples then get
-  // the numbers that they get in a process that has the whole batch. Error: negative.
+  // If processes share a batch: the index in the whole batch of this process's first example. Its examples then get the
+  // numbers that they get in a process that has the whole batch. Error: negative.
   void set_first_example(int64_t example);
 
   Draw draw(uint32_t layer, Purpose purpose) const {

@@ -98,7 +98,7 @@ void write_report(RunFolder& run, const TrainState& state, const Json& result, c
   std::vector<double> chances;
   for (const Question& each : dev) chances.push_back(1 / double(each.entries.size() - 1));
   Report page(concat("Answers with ", settings.attention, " attention"),
-              "A premodel BERT learned to answer questions: which of the entries in a passage is asked for?");
+              "A pretrained BERT learned to answer questions: which of the entries in a passage is asked for?");
   page.summary({{"Exact match on dev", metric("exact_match"), count(int64_t(dev.size()), "question")},
                 {"Right entry on dev", metric("right_entry"), concat("chance: ", svg::number(mean(chances), true))},
                 {"Training", clock_time(state.seconds),

@@ -60,9 +60,6 @@ std::string processor() {
   return "unknown";
 }
 
-// Bytes that are not UTF-8 become U+FFFD.
-std::string as_utf8(const std::string& text) { return Json::parse(printed(text)); }
-
 // A message as one line for a terminal.
 std::string one_line(std::string text) {
   for (char& c : text)

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "apps/common/format.h"
@@ -43,7 +42,7 @@ std::string style() {
 
 std::string escape(const std::string& text) {
   std::string result;
-  for (char ch : nlohmann::json::parse(printed(text)).get<std::string>()) switch (ch) {
+  for (char ch : as_utf8(text)) switch (ch) {
       case '&': result += "&amp;"; break;
       case '<': result += "&lt;"; break;
       case '>': result += "&gt;"; break;

@@ -34,13 +34,13 @@ namespace cairn {
 
 // Where a training is kept, and who computes it.
 struct Run {
-  std::filesystem::path folder;   // empty: nothing is kept; the same on all but rank 0
+  std::filesystem::path folder;   // empty: nothing is kept, as on all ranks but 0
   nlohmann::ordered_json config;  // for config.json
   bool quiet = false;
   std::string trace{};  // the file for the times of all operations; empty: none
   Communicator& ranks = processes();
 
-  // Does it begin here? Otherwise its weights come from a checkpoint, or from rank 0.
+  // Do its first weights come from this process? Otherwise they come from a checkpoint, or from rank 0.
   bool begins() const { return ranks.rank() == 0 && (folder.empty() || !has_checkpoint(folder)); }
 };
 
@@ -107,7 +107,7 @@ class Training {
   Progress progress_;
   Stopwatch clock_;
   std::optional<CheckFinite> finite_;
-  std::optional<trace::Span> span_;  // of the step that is to learn; none: outside
+  std::optional<trace::Span> span_;  // from next() to learn(); none: outside
   double weight_ = 1;                // of this process's loss in the step
   Json line_;                        // of metrics.jsonl, of the step that has learned; null: none
   bool is_new_ = true;               // the result

@@ -164,7 +164,10 @@ void save_checkpoint(const fs::path& run, Module& model, const Optimizer& optimi
     fs::remove_all(folder);
     // The newest is missing where a save was stopped between the two renames: then the previous is all there is.
     const fs::path old = run / (fs::exists(run / newest) ? newest : previous);
-    fs::exists(old) ? fs::create_directory(folder, old) : fs::create_directory(folder);
+    if (fs::exists(old))
+      fs::create_directory(folder, old);  // with its permission bits
+    else
+      fs::create_directory(folder);
     OpenFile(folder, O_RDONLY | O_DIRECTORY, "cannot be opened").take_access(old);
     const std::string json = Json{{"about", about}}.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
     std::string checksums = write_part(folder, old, json_name, {json});

@@ -115,6 +115,8 @@ Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : 
 
 double number_or_nan(const Json& json) { return json.is_null() ? NAN : json.get<double>(); }
 
+std::string as_utf8(const std::string& text) { return Json::parse(printed(text)); }
+
 void append(std::string& text, const Quoted& quoted) {
   constexpr size_t longest = 80;
   const std::string shown(quoted.text.substr(0, longest));

@@ -28,6 +28,8 @@ void expect_one_of(const nlohmann::ordered_json& object, const std::string& wher
 // U+FFFD.
 bool is_utf8(const std::string& text);
 std::string printed(const nlohmann::ordered_json& json);
+// The text, in which bytes that are not UTF-8 are U+FFFD.
+std::string as_utf8(const std::string& text);
 
 // Error (UsageError): the text is not UTF-8, so JSON cannot store it. `what` begins the message.
 void check_storable(const std::string& what, const std::string& text);
