@@ -256,8 +256,8 @@ int run_program(const char* name, const char* summary, const char* footer, const
       std::this_thread::sleep_for(std::chrono::seconds(3));
     }
     const bool no_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-    std::cerr << program_name << ": error: " << (no_memory ? "out of memory" : one_line(as_utf8(error.what())))
-              << std::endl;
+    const std::string problem = no_memory ? "out of memory" : one_line(as_utf8(error.what()));
+    std::cerr << concat(program_name, ": error: ", problem, '\n');  // one write: mpirun may print between two
     const int exit_code = exit_code_of(error);
     if (ranks && ranks->size() > 1) ranks->abort(exit_code);  // others wait for this process
     return exit_code;
@@ -282,7 +282,7 @@ void print(const std::string& text) {
 }
 
 void note(const std::string& text, bool quiet) {
-  if (!quiet && !text.empty()) std::cerr << as_utf8(text) << std::endl;
+  if (!quiet && !text.empty()) std::cerr << as_utf8(text) + '\n';
 }
 
 bool interrupted() { return stop_requested != 0; }
