@@ -154,6 +154,14 @@ def killed(victim, count, later):
     expect_losses(where / "run", 60)
 
 
+def each_resumed(where, more=()):
+    """The folder and job of 1, 2 and 3 processes that resume the run of a folder, each a copy of it."""
+    for count in (1, 2, 3):
+        copy = folder()
+        shutil.copytree(where / "run", copy / "run")
+        yield copy, Job(copy, on(count, [*RESUME, "--json", *more])).end()
+
+
 def interrupted():
     where = folder()
     # mpirun waits this long before it sends the signal to the ranks, and again before it kills them.
@@ -164,15 +172,31 @@ def interrupted():
     job.end()
     expect(job.code != 0 and (where / "run" / "checkpoint").is_dir(), job)  # the signal caused the only save
     steps = len(losses_of(where / "run"))
-    Job(where, [*RESUME, "--iterations", steps + 5]).succeeded()
-    expect(len(losses_of(where / "run")) == steps + 5, "the run did not continue from its last step")
+    last = []  # losses of the steps after the interruption
+    for copy, later in each_resumed(where, ["--iterations", steps + 5]):
+        expect(later.code == 0 and len(losses_of(copy / "run")) == steps + 5, later)
+        last.append(losses_of(copy / "run")[steps:])
+    expect(all(abs(a - b) <= 1e-4 for a, *others in zip(*last) for b in others), f"the losses differ: {last}")
 
 
-def finished(count):
+def finished():
     where = folder()
     first = json.loads(Job(where, [*SHORT, "--json"]).succeeded().out)
-    job = Job(where, on(count, [*RESUME, "--json"])).succeeded()
-    expect(json.loads(job.out) == first and job.err == "", "expected the result of the finished run:", job)
+    for _, job in each_resumed(where):
+        expect(job.code == 0 and json.loads(job.out) == first and job.err == "",
+               "expected the result of the finished run:", job)
+
+
+def diverged():
+    """From its last checkpoint, it diverges again at the same step."""
+    where = folder()
+    job = Job(where, on(2, [*MODEL, "--iterations", 50, "--checkpoint-every", 5, "--lr", "1e6"])).end()
+    expect(job.code == 5, "expected to diverge:", job)
+    steps = len(losses_of(where / "run"))
+    for copy, later in each_resumed(where):
+        lines = [line for line in later.err.splitlines() if ": error: " in line]
+        expect(later.code == 5 and len(lines) == 1 and "diverged" in lines[0], later)
+        expect(len(losses_of(copy / "run")) == steps, f"expected {steps} steps, as before:", later)
 
 
 def refused(code, pattern, command):
@@ -202,9 +226,9 @@ CASES = [
     ("--average-every: interrupted between two averages, it continues bit for bit", averaged),
     ("rank 1 of 3 is killed, 2 processes continue", killed, 1, 3, 2),
     ("rank 0 of 2 is killed, 3 processes continue", killed, 0, 2, 3),
-    ("Ctrl-C: saved, and one process continues", interrupted),
-    ("a finished run has its result on 2 processes", finished, 2),
-    ("a finished run has its result on 3 processes", finished, 3),
+    ("Ctrl-C: saved, and 1 to 3 processes continue", interrupted),
+    ("a finished run has its result on 1 to 3 processes", finished),
+    ("a diverged run diverges again on 1 to 3 processes", diverged),
     ("only rank 0 prints the result and uses the folder", own_folders),
     ("refused: figure", refused, 2, "figure: runs as one process, and 2 were started",
      on(2, [PROGRAM, "figure", "--out", "x"])),
