@@ -183,77 +183,27 @@ TEST_CASE("training with every attention variant resumes bit for bit, on any num
   set_threads(before);
 }
 
-TEST_CASE("a plateau of the loss drops the learning rate", "[training]") {
-  Settings settings = small_copy_task();
-  TrainingOptions& options = settings.training;
-  options.learning_rate = 1e-2;
-  options.evaluate_every = 1;
-  options.schedule = TrainingOptions::Rate::plateau;
-  options.plateau.factor = 0.5;
-  options.plateau.patience = 1;
-  options.plateau.threshold = 0.05;
-  const TemporaryFolder folder;
-  train_copy_task(folder.path(), settings, 16);
-  DropOnPlateau expected(options.learning_rate, options.plateau);
-  for (const Json& record : records_of(folder.path())) {
-    expected.observe(record.at("evaluation").at("loss"));
-    CHECK(record.at("learning_rate") == expected.learning_rate(0));
-  }
-  CHECK(expected.learning_rate(0) < options.learning_rate / 2);
-}
-
-TEST_CASE("clipping and weight decay change a step by their formulas", "[training]") {
-  // The first step of R-Adam is momentum alone: the learning rate times the gradient.
-  Settings settings = small_copy_task();
-  settings.training.learning_rate = 1e-2;
-  const auto weights_after = [&](const fs::path& folder, int64_t iterations) {
-    train_copy_task(folder, settings, iterations);
-    return find_checkpoint(folder)->weights.read("output.weight").to_vector<float>();
+TEST_CASE("options reach the optimizer and the schedule of a training", "[training]") {
+  // The first step from 2 against a gradient of 8: R-Adam goes the rate times the gradient, Adam the rate.
+  const auto step_of = [](const Json& values, int64_t steps_before = 0) {
+    TrainingOptions options;
+    SettingFields fields;
+    options.fields(fields);
+    fields.assign(fields.checked(values, "options"));
+    Variable w(Tensor::full({1}, 2), true);
+    const auto optimizer = options.make_optimizer({w});
+    optimizer->set_learning_rate(options.make_schedule()->learning_rate(steps_before));
+    backward(8 * sum(w));
+    optimizer->step();
+    return 2 - w.value().item();
   };
-  const TemporaryFolder none, one, clip, decay;
-  const auto start = weights_after(none.path(), 0), plain = weights_after(one.path(), 1);
-  settings.training.clip = records_of(one.path())[0].at("gradient_norm").get<double>() / 4;
-  const auto clipped = weights_after(clip.path(), 1);
-  settings.training.clip = 0;
-  settings.training.weight_decay = 0.5;
-  const auto decayed = weights_after(decay.path(), 1);
-  double largest = 0;
-  for (size_t i = 0; i < start.size(); ++i) {
-    const double step = double(plain[i]) - start[i];
-    largest = std::max(largest, std::abs(step));
-    CHECK(double(clipped[i]) - start[i] == Approx(step / 4).margin(1e-6));
-    CHECK(double(decayed[i]) - plain[i] == Approx(-0.01 * 0.5 * start[i]).margin(1e-6));
-  }
-  CHECK(largest > 1e-4);  // above the tolerance
-}
-
-TEST_CASE("Adam, the warm-up and the linear schedule are as the options say", "[training]") {
-  // The first step of Adam is the learning rate, towards the gradient's sign.
-  Settings settings = small_copy_task();
-  settings.training.optimizer = TrainingOptions::Algorithm::adam;
-  settings.training.learning_rate = 1e-2;
-  settings.training.warm_up = 4;
-  std::vector<double> steps;
-  const TemporaryFolder none, one;
-  train_copy_task(none.path(), settings, 0);
-  train_copy_task(one.path(), settings, 1);
-  const auto weights = [](const TemporaryFolder& folder) {
-    return find_checkpoint(folder.path())->weights.read("output.weight").to_vector<float>();
-  };
-  for (size_t i = 0; i < weights(none).size(); ++i)
-    steps.push_back(std::abs(double(weights(one)[i]) - weights(none)[i]));
-  std::sort(steps.begin(), steps.end());
-  CHECK(steps[steps.size() / 2] == Approx(1e-2 / 4).epsilon(1e-3));
-  CHECK(steps.back() == Approx(1e-2 / 4).epsilon(1e-3));
-
-  settings.training.schedule = TrainingOptions::Rate::linear;
-  settings.training.iterations = 12;
-  const auto schedule = settings.training.make_schedule();
-  CHECK(schedule->learning_rate(1) == Approx(1e-2 / 2));
-  CHECK(schedule->learning_rate(4) == Approx(1e-2));
-  CHECK(schedule->learning_rate(8) == Approx(1e-2 / 2));
-  settings.training.iterations = 0;
-  settings.training.make_schedule();  // not an error
+  CHECK(step_of({{"lr", 0.01}}) == Approx(0.08));
+  CHECK(step_of({{"lr", 0.01}, {"clip", 2}}) == Approx(0.02));
+  CHECK(step_of({{"lr", 0.01}, {"weight_decay", 0.5}}) == Approx(0.08 + 0.01 * 0.5 * 2));
+  CHECK(step_of({{"lr", 0.01}, {"optimizer", "adam"}}) == Approx(0.01));
+  CHECK(step_of({{"lr", 0.01}, {"warm_up", 4}}) == Approx(0.08 / 4));
+  CHECK(step_of({{"lr", 0.01}, {"schedule", "linear"}, {"iterations", 4}}, 1) == Approx(0.06));
+  CHECK(step_of({{"lr", 0.01}, {"schedule", "linear"}, {"iterations", 0}}) == Approx(0.08));
 }
 
 TEST_CASE("each step has its own sequences and draws", "[training]") {

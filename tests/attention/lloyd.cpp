@@ -72,8 +72,7 @@ Tensor seen_by_keys(const Problem& p, const Tensor& q, const Tensor& k) {
 }
 
 Rows4 means_of(const Tensor& x, const Tensor& labels, int64_t clusters) {
-  const auto means = reference_cluster_mean(x, clusters_of(labels, clusters));
-  return Rows4(from_doubles(means, x.shape().with(1, clusters)));
+  return Rows4(from_doubles(reference_cluster_mean(x, labels, clusters), x.shape().with(1, clusters)));
 }
 
 double distance(const Rows4& x, int64_t i, const Rows4& mean, int64_t j, int64_t b, int64_t h) {

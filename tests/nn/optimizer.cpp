@@ -265,36 +265,6 @@ TEST_CASE("any number of threads gives the same bits", "[optimizer]") {
     });
 }
 
-TEST_CASE("an optimizer continues from its state and moments bit for bit", "[optimizer]") {
-  for (const Kind& kind : every_kind) {
-    const Parameters parameters = large_parameters();
-    const auto optimizer = kind.of(parameters);
-    const auto steps = [](Optimizer& o, uint64_t begin, uint64_t end) {
-      for (uint64_t step = begin; step < end; ++step) {
-        give_random(o.parameters(), step, step == begin);
-        o.step();
-      }
-    };
-    steps(*optimizer, 0, 7);
-
-    Parameters copies;
-    for (const Variable& x : parameters) copies.push_back(parameter(x.value()));
-    const auto resumed = kind.of(copies);
-    resumed->set_state(optimizer->state());
-    auto to = resumed->moments();
-    const auto from = optimizer->moments();
-    REQUIRE(to.size() == from.size());
-    for (size_t i = 0; i < to.size(); ++i) {
-      CHECK(to[i].first == from[i].first);
-      to[i].second.copy_from(from[i].second);
-    }
-    steps(*optimizer, 7, 12);
-    steps(*resumed, 7, 12);
-    CHECK(same_bits(numbers(*resumed), numbers(*optimizer)));
-    CHECK(resumed->state().step == 12);
-  }
-}
-
 TEST_CASE("moments have names for checkpoints", "[optimizer]") {
   Variable x = parameter({1, 2}), y = parameter({3});
   const auto names = [](const Optimizer& optimizer) {

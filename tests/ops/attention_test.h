@@ -95,19 +95,9 @@ inline std::vector<std::pair<std::string, AttentionMask>> every_mask(const HeadS
 // Dropout with a draw of its own.
 inline Dropout test_dropout(double p, Purpose purpose = Purpose::attention_dropout) {
   Generator generator(7);
+  generator.set_step(4);
   generator.set_first_example(3);  // a kernel that ignores it differs from the others
   return {float(p), generator.draw(2, purpose)};
-}
-
-// Dropout's factors of the weights, 0 or 1 / (1 - p), by query and key. Uniform weights (q = 0) and v = identity show
-// them.
-inline BatchHeads dropout_factors(const HeadSizes& s, const Dropout& dropout) {
-  const Tensor q = Tensor::zeros({s.B, s.N, s.H, 1}, DType::float64),
-               k = Tensor::zeros({s.B, s.S, s.H, 1}, DType::float64);
-  BatchHeads factors =
-      as_planes(attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), {{}, dropout, 0}).value());
-  for (double& factor : factors.values) factor *= double(s.S);
-  return factors;
 }
 
 // run(p) gives numbers after dropout with probability p. Checks that it zeroes the right proportion of them, and scales

@@ -29,19 +29,6 @@ std::vector<int32_t> reference_topk(const BatchHeads& scores, int64_t top) {
   return result;
 }
 
-// 1 at the top keys.
-BatchHeads in_top(const BatchHeads& scores, const std::vector<int32_t>& topk, int64_t top) {
-  BatchHeads result(scores.B, scores.H, scores.N, scores.S);
-  for (size_t i = 0; i < topk.size(); ++i)
-    if (topk[i] >= 0) result.values[i / size_t(top) * size_t(scores.S) + size_t(topk[i])] = 1;
-  return result;
-}
-
-BatchHeads complement(BatchHeads x) {
-  for (double& value : x.values) value = 1 - value;
-  return x;
-}
-
 // None and one of everything, odd sizes, and more than one block of centroids (64) and tile of keys (512; 256
 // backward).
 std::vector<HeadSizes> every_size() {
@@ -119,14 +106,12 @@ Case& add(Operation& op, const Split& c, Tensors operands) {
   };
   test.reference = [c](const Tensors& t) {
     const BatchHeads scores = reference_scores(t[0], t[1], c.options(Device::cpu));
-    const BatchHeads weights = reference_weights(scores);
+    BatchHeads weights = reference_weights(scores);
     const auto topk = c.given.defined() ? c.given.to_vector<int32_t>() : reference_topk(scores, c.top);
-    const BatchHeads member = in_top(scores, topk, c.top);
-    BatchHeads others = product(weights, complement(member));
-    if (c.dropout > 0) others = product(others, dropout_factors(c.s, rest_dropout(c.dropout)));
-    return Tensors{Tensor::from(topk, {c.s.B, c.s.H, c.s.N, c.top}),
-                   from_doubles(row_sums(product(weights, member)), {c.s.B, c.s.H, c.s.N}),
-                   from_doubles(times_values(others, t[2]), {c.s.B, c.s.N, c.s.H, c.s.M})};
+    const std::vector<double> mass = take_top_keys(weights, topk);
+    weights = reference_dropout(weights, rest_dropout(c.dropout));
+    return Tensors{Tensor::from(topk, {c.s.B, c.s.H, c.s.N, c.top}), from_doubles(mass, {c.s.B, c.s.H, c.s.N}),
+                   from_doubles(times_values(weights, t[2]), {c.s.B, c.s.N, c.s.H, c.s.M})};
   };
   // The gradient subtracts delta = m dm + rest . drest, with m and rest saved, from terms that add up to it.
   test.parity = [c](const ParityRun& run) {

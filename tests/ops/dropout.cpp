@@ -26,13 +26,11 @@ Case& add(Operation& op, const Drawn& d, const Shape& shape) {
   test.reference = [d](const Tensors& t) {
     const Shape& of = t[0].shape();
     const uint64_t before = of.rank() == 0 ? 0 : uint64_t(d.first * of.without(0).elements());
-    const PhiloxKey key = d.draw().for_kernel().key();
+    const uint64_t key = reference_key(d.draw());
     std::vector<double> y = as_double(t[0]), sum = as_double(t[1]);
     for (size_t i = 0; i < y.size(); ++i) {
-      const uint64_t number = before + i, four = number / 4;
-      const uint32_t word = philox(key, {{uint32_t(four), uint32_t(four >> 32), 0, 0}}).w[number % 4];
-      const bool dropped = double(word) < double(float(d.p)) * 0x1p32;
-      y[i] = dropped ? 0 : y[i] * double(1 / (1 - float(d.p)));  // the scale is computed in float32
+      const double factor = dropout_factor(d.p, key, before + i);
+      y[i] = factor > 0 ? y[i] * factor : 0;
       sum[i] += y[i];
     }
     return Tensors{from_doubles(y, of), from_doubles(sum, of)};

@@ -77,10 +77,10 @@ std::vector<int32_t> reference(const Problem& c, const Tensor& tensor, Draw draw
     const auto code = [&](int64_t i) { return codes[size_t(row * c.N + i)]; };
     const auto label = [&](int64_t i) -> int32_t& { return labels[size_t(row * c.N + i)]; };
     const auto words = [&](int64_t cluster, int iteration) {
-      return philox(draw.key(), {{uint32_t(row % c.H), uint32_t(cluster), uint32_t(iteration), 0}});
+      return reference_philox(reference_key(draw), {uint32_t(row % c.H), uint32_t(cluster), uint32_t(iteration), 0});
     };
     const auto draw_below = [&](int64_t maximum, int64_t cluster, int iteration) {
-      return int64_t(uint64_t(words(cluster, iteration).w[0]) * uint64_t(maximum) >> 32);
+      return int64_t(uint64_t(words(cluster, iteration)[0]) * uint64_t(maximum) >> 32);
     };
     if (c.C >= n) {
       for (int64_t i = 0; i < n; ++i) label(i) = int32_t(i);
@@ -111,7 +111,7 @@ std::vector<int32_t> reference(const Problem& c, const Tensor& tensor, Draw draw
         for (int bit = 0; bit < c.bits; ++bit) {
           int64_t ones = 0, zeros = 0;
           for (uint64_t member : members) ++(member >> bit & 1 ? ones : zeros);
-          const bool tie = words(j, iteration).w[2 + bit / 32] >> bit % 32 & 1;
+          const bool tie = words(j, iteration)[size_t(2 + bit / 32)] >> bit % 32 & 1;
           if (ones > zeros || (ones == zeros && tie)) of |= uint64_t{1} << bit;
         }
         if (members.empty()) of = code(draw_below(n, j, iteration));

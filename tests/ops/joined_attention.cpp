@@ -27,7 +27,7 @@ struct Joined {
 
 Tensor reference(const Joined& c, const Tensors& t) {
   AttentionOptions options = c.options(Device::cpu);
-  BatchHeads scores = reference_scores(t[0], t[1], options), factors = scores;
+  BatchHeads scores = reference_scores(t[0], t[1], options), factors(c.s.B, c.s.H, c.s.N, c.s.S);
   scores.rows([&](int64_t b, int64_t h, int64_t i) {
     for (int64_t j = 0; j < c.s.S; ++j) {
       const double score = scores(b, h, i, j);
@@ -35,18 +35,14 @@ Tensor reference(const Joined& c, const Tensors& t) {
       for (const KeySet& set : c.drawn()) {
         const int64_t classes = std::min(set.classes, std::max(c.s.N, c.s.S)), r = i % classes;
         if (j % classes != r || !set.pattern.sees(i / classes, j / classes)) continue;
-        const int64_t row = (b * classes + r) * c.s.H + h;
-        Dropout drop = set.dropout;
-        drop.draw = drop.draw.for_kernel(classes * c.s.H);
+        const int64_t row = ((int64_t(set.dropout.draw.first) + b) * classes + r) * c.s.H + h;
         scores(b, h, i, j) = score;
         factors(b, h, i, j) =
-            drop.active() ? drop.factor(drop.draw.key(), row, uint32_t(i / classes), uint32_t(j / classes)) : 1;
+            dropout_factor(c.dropout, reference_key(set.dropout.draw), uint64_t(row), i / classes, j / classes);
       }
     }
   });
-  BatchHeads weights = reference_weights(scores);
-  for (size_t i = 0; i < weights.values.size(); ++i)
-    if (weights.values[i] != 0) weights.values[i] *= factors.values[i];
+  const BatchHeads weights = product(reference_weights(scores), factors);
   return from_doubles(times_values(weights, t[2]), {c.s.B, c.s.N, c.s.H, c.s.M});
 }
 

@@ -2,6 +2,7 @@
 // The formulas of operations in double, by loops over single elements, independent of the library. Tests
 // compare results with them. A formula that only one file needs is in that file.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,38 @@ namespace cairn {
 
 inline std::vector<double> as_double(const Tensor& x) {
   return x.to(Device::cpu).cast(DType::float64).to_vector<double>();
+}
+
+// ---- random numbers
+
+// Philox 4x32-10 (Salmon et al., 2011): the four words of a counter. The key's lower half is its first word.
+using Words = std::array<uint32_t, 4>;
+inline Words reference_philox(uint64_t key, Words c) {
+  for (uint32_t round = 0; round < 10; ++round) {
+    const uint64_t p = uint64_t{0xD2511F53} * c[0], q = uint64_t{0xCD9E8D57} * c[2];
+    const uint32_t a = uint32_t(key) + round * 0x9E3779B9, b = uint32_t(key >> 32) + round * 0xBB67AE85;
+    c = {uint32_t(q >> 32) ^ c[1] ^ a, uint32_t(q), uint32_t(p >> 32) ^ c[3] ^ b, uint32_t(p)};
+  }
+  return c;
+}
+inline uint64_t reference_key(const Draw& draw) {
+  const Words words =
+      reference_philox(draw.seed, {uint32_t(draw.step), uint32_t(draw.step >> 32), draw.layer, uint32_t(draw.purpose)});
+  return uint64_t{words[1]} << 32 | words[0];
+}
+
+// What dropout multiplies a number by for its random word: 0 with probability p, else 1 / (1 - p), in float32.
+inline double dropout_factor(double p, uint32_t word) {
+  return double(word) < double(float(p)) * 0x1p32 ? 0 : double(1 / (1 - float(p)));
+}
+// That of an element, whose number counts from the whole batch's first one.
+inline double dropout_factor(double p, uint64_t key, uint64_t number) {
+  const uint64_t four = number / 4;
+  return dropout_factor(p, reference_philox(key, {uint32_t(four), uint32_t(four >> 32), 0, 0})[number % 4]);
+}
+// That of the weight of query i on key j, in a row of (batch element, head) of the whole batch.
+inline double dropout_factor(double p, uint64_t key, uint64_t row, int64_t i, int64_t j) {
+  return dropout_factor(p, reference_philox(key, {uint32_t(j / 4), uint32_t(i), uint32_t(row), 0})[size_t(j % 4)]);
 }
 
 // ---- single elements
@@ -126,12 +159,12 @@ struct Rows4 {
   Shape shape;
 };
 
-// The mean of x [B, N, H, D] over each cluster.
-inline std::vector<double> reference_cluster_mean(const Tensor& x, const Clusters& clusters) {
-  const int64_t B = x.size(0), N = x.size(1), H = x.size(2), C = clusters.count();
+// The mean of x [B, N, H, D] over each of C clusters, by the labels [B, H, N].
+inline std::vector<double> reference_cluster_mean(const Tensor& x, const Tensor& cluster_labels, int64_t C) {
+  const int64_t B = x.size(0), N = x.size(1), H = x.size(2);
   const Rows4 from(x);
   Rows4 result(Tensor::zeros(x.shape().with(1, C), DType::float64));
-  const auto labels = clusters.labels().to_vector<int32_t>();
+  const auto labels = cluster_labels.to_vector<int32_t>();
   for (int64_t head = 0; head < B * H && N > 0; ++head) {
     const auto label = labels.begin() + head * N;
     for (int64_t i = 0; i < N; ++i) {
@@ -229,16 +262,32 @@ inline BatchHeads reference_weights(const BatchHeads& scores) {
   return weights;
 }
 
-// The sum of each row, [B, H, N].
-inline std::vector<double> row_sums(const BatchHeads& x) {
-  std::vector<double> sums(size_t(x.B * x.H * x.N));
-  for (size_t i = 0; i < x.values.size(); ++i) sums[i / size_t(x.S)] += x.values[i];
-  return sums;
+// Takes the top keys [B, H, N, k] (-1: none) out of the weights. Returns the sum of these weights, [B, H, N].
+inline std::vector<double> take_top_keys(BatchHeads& weights, const std::vector<int32_t>& topk) {
+  std::vector<double> mass(size_t(weights.B * weights.H * weights.N));
+  for (size_t i = 0; i < topk.size(); ++i) {
+    if (topk[i] < 0) continue;
+    const size_t row = i * mass.size() / topk.size();
+    double& weight = weights.values[row * size_t(weights.S) + size_t(topk[i])];
+    mass[row] += weight, weight = 0;
+  }
+  return mass;
 }
 
 inline BatchHeads product(BatchHeads a, const BatchHeads& b) {
   for (size_t i = 0; i < a.values.size(); ++i) a.values[i] *= b.values[i];
   return a;
+}
+
+// The weights that dropout leaves, scaled.
+inline BatchHeads reference_dropout(BatchHeads weights, const Dropout& dropout) {
+  const uint64_t key = reference_key(dropout.draw);
+  if (dropout.p == 0) return weights;
+  weights.rows([&](int64_t b, int64_t h, int64_t i) {
+    const uint64_t row = (dropout.draw.first + uint64_t(b)) * uint64_t(weights.H) + uint64_t(h);
+    for (int64_t j = 0; j < weights.S; ++j) weights(b, h, i, j) *= dropout_factor(dropout.p, key, row, i, j);
+  });
+  return weights;
 }
 
 // weights times v [B, S, H, M]: [B, N, H, M].
@@ -260,24 +309,6 @@ inline Tensor identity_values(int64_t B, int64_t S, int64_t H, DType dtype) {
     for (int64_t h = 0; h < H; ++h)
       for (int64_t j = 0; j < S; ++j) v(b, j, h, j) = 1;
   return Tensor::from(v.values, v.shape).cast(dtype);
-}
-
-// The output [B, N, H, S] for identity_values, as a matrix for each (batch element, head).
-inline BatchHeads as_planes(const Tensor& out) {
-  const Rows4 x(out);
-  BatchHeads result(out.size(0), out.size(2), out.size(1), out.size(3));
-  result.rows([&](int64_t b, int64_t h, int64_t i) {
-    for (int64_t j = 0; j < result.S; ++j) result(b, h, i, j) = x(b, i, h, j);
-  });
-  return result;
-}
-
-inline BatchHeads transposed(const BatchHeads& x) {
-  BatchHeads result(x.B, x.H, x.S, x.N);
-  x.rows([&](int64_t b, int64_t h, int64_t i) {
-    for (int64_t j = 0; j < x.S; ++j) result(b, h, j, i) = x(b, h, i, j);
-  });
-  return result;
 }
 
 }  // namespace cairn
