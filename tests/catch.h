@@ -1,5 +1,5 @@
 #pragma once
-// Catch2 3, and what Catch2 2 (Debian 12) has by other names.
+// What all tests use: Catch2 3, and what Catch2 2 (Debian 12) has by other names.
 #include <ostream>
 #include <string>
 
@@ -13,8 +13,16 @@ inline auto ContainsSubstring(const std::string& text) { return Contains(text); 
 }  // namespace Catch::Matchers
 #endif
 
-// Shapes in messages.
 namespace cairn {
+
+// With sanitizers tests take long, so some try fewer similar cases.
+#if CAIRN_SANITIZED
+inline constexpr bool sanitized = true;
+#else
+inline constexpr bool sanitized = false;
+#endif
+
+// Shapes in messages.
 class Shape;
 std::string to_string(const Shape& shape);
 inline std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << to_string(shape); }

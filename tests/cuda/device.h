@@ -6,6 +6,7 @@
 #include "core/random.h"
 #include "core/storage.h"
 #include "nn/purpose.h"
+#include "tests/catch.h"
 #if CAIRN_CUDA_HOST
 #include "cuda/emulator/host_cuda.h"
 #endif
@@ -32,13 +33,6 @@ class OnDevice {
   size_t n_;
   Storage storage_;
 };
-
-// Sanitizers make kernels on the emulator slow, so tests try fewer similar cases.
-#if CAIRN_SANITIZED
-inline constexpr bool sanitized = true;
-#else
-inline constexpr bool sanitized = false;
-#endif
 
 #if CAIRN_CUDA_HOST
 // Calls f with these options of the emulator.
