@@ -27,6 +27,7 @@ Variable dropout(const Variable& x, double p, Draw draw) {
 }
 
 Variable dropout_add(const Variable& x, double p, Draw draw, const Variable& residual) {
+  check(residual.defined(), "dropout: the residual was never given a value");
   if (p == 0) return residual + x;
   return record("dropout_add", dropped(x, p, draw, residual), {x, residual}, [p, draw](const Tensor& g) -> Gradients {
     return {dropped(g, p, draw), g};

@@ -150,29 +150,9 @@ TEST_CASE("attention of 30,000 tokens never holds the matrix of weights", "[atte
 TEST_CASE("attention refuses what it cannot compute", "[attention]") {
   const Operands x({2, 3, 4, 5, 6, 7}, DType::float32);
   const auto with = [&](const AttentionMask& mask) { return attention(x.q, x.k, x.v, {.mask = mask}); };
-  CHECK_ERROR(attention(Tensor(), x.k, x.v), "attention: q was never given a value");
-  CHECK_ERROR(attention(x.q, x.k, Tensor()), "attention: v was never given a value");
-  CHECK_ERROR(attention(x.q.cast(DType::int32), x.k, x.v), "attention: q must be floating, got int32");
-  CHECK_ERROR(attention(x.q, x.k.cast(DType::float64), x.v), "attention: k is float64, q is float32");
-  CHECK_ERROR(attention(elsewhere({0, 4, 3, 6}), x.k, x.v), "attention: k is on cpu, q on cuda");
-  CHECK_ERROR(attention(x.q.reshape({2, 4, 18}), x.k, x.v),
-              "attention: expected q of shape [B, N, H, D], got [2, 4, 18]");
-  CHECK_ERROR(attention(x.q, x.k.reshape({2, 5, 6, 3}), x.v),
-              "attention: expected k of shape [2, S, 3, 6], got [2, 5, 6, 3]");
-  each_other_shape({2, 5, 3, 6}, {0, 2, 3}, [&](const Shape& other) {
-    CHECK_ERROR(attention(x.q, Tensor(other), Tensor(other.with(3, 7))),
-                concat("attention: expected k of shape [2, S, 3, 6], got ", other));
-  });
-  CHECK_ERROR(attention(x.q, x.k, x.v.reshape({2, 7, 3, 5})),
-              "attention: expected v of shape [2, 5, 3, M], got [2, 7, 3, 5]");
-  CHECK_ERROR(with({.query_lengths = int32s({1, 2, 3})}), "attention: expected query_lengths of shape [2], got [3]");
   CHECK_ERROR(with({.query_lengths = int32s({1, 5})}), "attention: query_lengths[1] is 5, expected 0 to 4");
   CHECK_ERROR(with({.key_lengths = int32s({6, 1})}), "attention: key_lengths[0] is 6, expected 0 to 5");
   CHECK_ERROR(with({.key_lengths = int32s({5, -1})}), "attention: key_lengths[1] is -1, expected 0 to 5");
-  CHECK_ERROR(with({.key_lengths = int32s({5, 1}).cast(DType::int64)}),
-              "attention: expected key_lengths to be int32, got int64");
-  CHECK_ERROR(with({{}, {}, random_integers({4, 5}, 0, 1), false}),
-              "attention: expected the mask to be bool, got int32");
   CHECK_ERROR(with({.allowed = random_mask({5, 4})}), "attention: shapes [5, 4] and [2, 3, 4, 5] do not broadcast");
   CHECK_ERROR(with({.allowed = random_mask({1, 2, 3, 4, 5})}),
               "attention: a mask of shape [1, 2, 3, 4, 5] does not broadcast to [B, H, N, S] = [2, 3, 4, 5]");
@@ -282,6 +262,7 @@ void add_bad_number(Operation& op, size_t operand, double bad, Form form) {
 }  // namespace
 
 OPERATION("attention") {
+  op.takes = heads_and(mask_operands);
   op.rounds_once = op.same_bits_anywhere = false;  // weights are rounded too, and tensor cores need aligned rows
   const auto add_masked = [&](const HeadSizes& s, const std::string& kind, const AttentionMask& mask,
                               double dropout = 0, Form form = Form::usual, double scale = 0) -> Case& {

@@ -27,6 +27,16 @@ struct Operands {
   Tensor q, k, v;
 };
 
+// q, k, v and `more`, as all operations of the family take them.
+inline std::vector<Taken> heads_and(const std::vector<Taken>& more) {
+  std::vector<Taken> takes = {{"q", "B N H D"}, {"k", "B S H D"}, {"v", "B S H M"}};
+  takes.insert(takes.end(), more.begin(), more.end());
+  return takes;
+}
+inline const std::vector<Taken> mask_operands = {{"query_lengths", "B", Taken::optional},
+                                                 {"key_lengths", "B", Taken::optional},
+                                                 {"the mask", nullptr, Taken::optional}};
+
 // Attention, the logsumexp of each query's scores [B, H, N], and the gradients of q, k, v for the gradient g.
 struct AttentionResults {
   Tensor out, logsumexp, dq, dk, dv;

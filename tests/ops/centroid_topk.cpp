@@ -102,7 +102,8 @@ Case& add(Operation& op, const Split& c, Tensors operands) {
       concat(c.s, " top ", c.top, c.given.defined() ? " given" : "", " masked by ", c.kind, " dropout ", c.dropout),
       std::move(operands));
   test.forward = [c](const Variables& t) {
-    return recorded(t, c.run({t[0].value(), t[1].value(), t[2].value()}), c.options(t[0].device()));
+    const Tensors x{t[0].value(), t[1].value(), t[2].value()};
+    return recorded(t, c.run(x), c.options(x[0].device()));
   };
   test.reference = [c](const Tensors& t) {
     const BatchHeads scores = reference_scores(t[0], t[1], c.options(Device::cpu));
@@ -166,6 +167,7 @@ void add_without_rest(Operation& op, const Split& c, Tensors operands, Form form
 }  // namespace
 
 OPERATION("centroid_topk") {
+  op.takes = heads_and({});
   op.backward_reads = {0, 1, 2};
   op.backward_reads_results = true;
   op.gradients_round_once = false;                 // they are sums of two nodes' gradients
@@ -408,50 +410,29 @@ TEST_CASE("dropout acts on the rest by centroid and key, and not on the mass", "
 
 TEST_CASE("centroid_topk refuses what it cannot compute", "[centroid_topk]") {
   const Operands x({2, 3, 4, 5, 6, 7}, DType::float32);
-  const auto of = [](const Operands& o, int64_t top, const AttentionOptions& options = {}, const Tensor& given = {}) {
-    return centroid_topk(o.q, o.k, o.v, top, true, options, given);
+  const auto of = [&](int64_t top, const Tensor& given = {}) {
+    return centroid_topk(x.q, x.k, x.v, top, true, {}, given);
   };
-  CHECK_ERROR(of(x, 0), "centroid_topk: k = 0, expected at least 1");
-  CHECK_THROWS_AS(of(x, 0), UsageError);
-  CHECK_ERROR(centroid_topk(Tensor(), x.k, x.v, 1, true, {}), "centroid_topk: q was never given a value");
-  CHECK_ERROR(centroid_topk(x.k, x.k, x.q, 1, true, {}),
-              "centroid_topk: expected v of shape [2, 5, 3, M], got [2, 4, 3, 6]");
-  CHECK_ERROR(centroid_topk(x.v, x.k, x.v, 1, true, {}),
-              "centroid_topk: expected k of shape [2, S, 3, 7], got [2, 5, 3, 6]");
-  CHECK_ERROR(centroid_topk(x.q, x.k.cast(DType::float64), x.v, 1, true, {}),
-              "centroid_topk: k is float64, q is float32");
-  CHECK_ERROR(of(x, 1, {.mask = {.key_lengths = int32s({1, 9})}}),
-              "centroid_topk: key_lengths[1] is 9, expected 0 to 5");
-  each_other_shape({2, 3, 4, 1}, {0, 1, 2}, [&](const Shape& other) {
-    CHECK_ERROR(of(x, 1, {}, Tensor::zeros(other, DType::int32)),
-                concat("centroid_topk: expected the given top keys of shape [2, 3, 4, T], got ", other));
-  });
-  const CentroidTopK r = of(x, 1);
-  const auto backward = [&](const Tensor& dmass, const Tensor& drest) {
-    Tensor dk = zeros_like(x.k), dv = zeros_like(x.v);
-    return centroid_topk_backward(x.q, x.k, x.v, {}, r, dmass, drest, dk, dv);
-  };
-  each_other_shape({2, 3, 4}, {0, 1, 2}, [&](const Shape& other) {
-    CHECK_ERROR(backward(Tensor(other), r.rest),
-                concat("centroid_topk: expected the gradient of mass of shape [2, 3, 4], got ", other));
-  });
-  each_other_shape({2, 4, 3, 7}, {0, 1, 2, 3}, [&](const Shape& other) {
-    CHECK_ERROR(backward(r.mass, Tensor(other)),
-                concat("centroid_topk: expected the gradient of rest of shape [2, 4, 3, 7], got ", other));
-  });
-  CHECK_ERROR(of(x, 2, {}, Tensor({2, 3, 4, 1}, DType::int32)), "centroid_topk: k = 2, but 1 top keys are given");
-  CHECK_ERROR(of(x, 1, {}, Tensor({2, 3, 4, 1}, DType::int64)),
-              "centroid_topk: expected the given top keys to be int32, got int64");
-  CHECK_ERROR(of(x, 1, {}, Tensor::full({2, 3, 4, 1}, 5, DType::int32)),
-              "centroid_topk: topk[0] is 5, expected -1 to 4");
+  CHECK_ERROR(of(0), "centroid_topk: k = 0, expected at least 1");
+  CHECK_THROWS_AS(of(0), UsageError);
+  check_refusals("centroid_topk", heads_and({{"the given top keys", "B H N T", Taken::optional}}),
+                 {x.q, x.k, x.v, Tensor::zeros({2, 3, 4, 1}, DType::int32)},
+                 [](const Tensors& t) { centroid_topk(t[0], t[1], t[2], 1, true, {}, t[3]); });
+  const CentroidTopK r = of(1);
+  check_refusals("centroid_topk", heads_and({{"the gradient of mass", "B H N"}, {"the gradient of rest", "B N H M"}}),
+                 {x.q, x.k, x.v, r.mass, r.rest}, [&](const Tensors& t) {
+                   Tensor dk = zeros_like(x.k), dv = zeros_like(x.v);
+                   centroid_topk_backward(t[0], t[1], t[2], {}, r, t[3], t[4], dk, dv);
+                 });
+  CHECK_ERROR(of(2, Tensor({2, 3, 4, 1}, DType::int32)), "centroid_topk: k = 2, but 1 top keys are given");
+  CHECK_ERROR(of(1, Tensor::full({2, 3, 4, 1}, 5, DType::int32)), "centroid_topk: topk[0] is 5, expected -1 to 4");
   for (int32_t second : {0, 1}) {  // equal and falling: neither rises
     Tensor keys = Tensor::full({2, 3, 4, 2}, -1, DType::int32);
     keys.mutable_data<int32_t>()[6] = 1, keys.mutable_data<int32_t>()[7] = second;
-    CHECK_ERROR(of(x, 2, {}, keys), "centroid_topk: expected top keys to rise and then be -1, got 1 before");
+    CHECK_ERROR(of(2, keys), "centroid_topk: expected top keys to rise and then be -1, got 1 before");
     keys.mutable_data<int32_t>()[6] = -1;
-    CHECK_ERROR(of(x, 2, {}, keys), "centroid_topk: expected top keys to rise and then be -1, got -1 before");
+    CHECK_ERROR(of(2, keys), "centroid_topk: expected top keys to rise and then be -1, got -1 before");
   }
   const Tensor cuda = elsewhere({0, 4, 3, 6});
-  CHECK_ERROR(centroid_topk(x.q, cuda, x.v, 1, true, {}), "centroid_topk: k is on cuda, q on cpu");
   CHECK_NEEDS_CUDA(centroid_topk(cuda, cuda, cuda, 1, true, {}), "centroid_topk");
 }

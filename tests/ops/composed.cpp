@@ -43,7 +43,6 @@ OPERATION("l2_normalize") {
   for (const double size : {1e-37, 1e-30, 1e30, 3e38})
     op.add(concat("of squares that are no float, ", size), {Tensor::from<double>({size, -size, 0, 1, 2, 3}, {2, 3})})
         .gradient = false;
-  op.refuses({Tensor(Shape{2}, DType::int32)}, "abs: x must be floating, got int32");
 }
 
 TEST_CASE("a row of zeros has no length and no gradient, and NaN stays in its row", "[l2_normalize]") {

@@ -3,6 +3,7 @@
 #include "tests/ops/operation.h"
 
 OPERATION("cross_entropy") {
+  op.takes = {{"logits", "*R C"}, {"targets", "*R"}};
   op.make = [](const Shape& shape) {
     return Tensors{affine(normal(shape), 3).value(), integers(shape.without(-1), -2, int(shape[-1]) - 1)};
   };
@@ -29,13 +30,10 @@ OPERATION("cross_entropy") {
   }
   op.refuses({Tensor({2, 3}), int32s({0, 3})}, "cross_entropy: target 3 at position 1 is no class");
   op.refuses({Tensor({2, 0}), int32s({0, 1})}, "cross_entropy: target 0 at position 0 is no class");
-  op.refuses({Tensor({2, 3}), int32s({0})}, "cross_entropy: expected targets of shape [2], got [1]");
-  op.refuses({Tensor({2, 3}), Tensor({2}, DType::int64)}, "cross_entropy: expected targets to be int32, got int64");
-  op.refuses({Tensor(Shape{}), int32s({0})}, "cross_entropy: expected logits of shape [..., C], got []");
-  op.refuses({Tensor({2, 3}), elsewhere({0}, DType::int32)}, "cross_entropy: targets is on cuda, logits on cpu");
 }
 
 OPERATION("binary_cross_entropy") {
+  op.takes = {{"the first operand", "*A"}, {"the second operand", "*B"}};
   op.forward = [](const Variables& t) { return Variables{binary_cross_entropy(t[0], t[1])}; };
   op.reference = [](const Tensors& t) {
     const std::vector<double> x = as_double(t[0]), target = as_double(t[1]);

@@ -16,6 +16,7 @@ auto reference_with(double epsilon) {
 }  // namespace
 
 OPERATION("layer_norm") {
+  op.takes = {{"x", "*R C"}, {"weight", "C"}, {"bias", "C"}};
   op.make = [](const Shape& shape) {
     return Tensors{uniform(shape, -1, 3), uniform({shape[-1]}, 0.5, 1.5, 2), normal({shape[-1]}, 3)};
   };
@@ -36,10 +37,4 @@ OPERATION("layer_norm") {
                      {affine(normal({3, 64}), 1, 4096).value(), normal({64}), normal({64}, 2)});
   far.tolerance = 4096 * 0x1p-23;  // half a unit in the last place of the mean, 4096 * 2^-24, goes into every y
   op.add("NaN stays in its row", {with(normal({3, 4}), {{5, NAN}}), normal({4}), normal({4}, 2)}).gradient = false;
-  op.refuses({Tensor({2, 3}), Tensor({2}), Tensor({3})}, "layer_norm: expected weight of shape [3], got [2]");
-  op.refuses({Tensor({2, 3}), Tensor({3}), Tensor({2})}, "layer_norm: expected bias of shape [3], got [2]");
-  op.refuses({Tensor({2, 3}), Tensor({3}), Tensor({1, 3})}, "layer_norm: expected bias of shape [3], got [1, 3]");
-  op.refuses({Tensor({2, 3}), Tensor({3}), Tensor({3}, DType::float64)}, "layer_norm: bias is float64, x is float32");
-  op.refuses({Tensor(Shape{}), Tensor({3}), Tensor({3})}, "layer_norm: expected x of shape [..., C], got []");
-  op.refuses({Tensor({2, 3}), Tensor({3}), elsewhere({0})}, "layer_norm: bias is on cuda, x on cpu");
 }

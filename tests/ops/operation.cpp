@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <iterator>
+#include <set>
 #include <utility>
 
 namespace cairn::test {
@@ -209,6 +210,70 @@ bool whole_chunks(const Tensor& x) {
 
 }  // namespace
 
+void check_refusals(const char* operation, const std::vector<Taken>& takes, const Tensors& operands,
+                    const std::function<void(const Tensors&)>& f) {
+  REQUIRE(takes.size() == operands.size());
+  std::set<char> known;            // the letters of earlier operands
+  const char* floating = nullptr;  // the first operand of the dtype that all must have
+  for (size_t i = 0; i < takes.size(); ++i) {
+    const auto& [name, pattern, kind] = takes[i];
+    const Tensor& x = operands[i];
+    const auto with = [&](const Tensor& other) {
+      Tensors changed = operands;
+      changed[i] = other;
+      return changed;
+    };
+    const auto refused = [&](const Tensor& other, const std::string& text) {
+      INFO("expected: " << text);
+      CHECK_THROWS_WITH(f(with(other)), concat(operation, ": ", text));
+    };
+    const DType dtype = kind == Taken::float32 ? DType::float32 : x.dtype();
+    if (kind == Taken::optional)
+      CHECK_NOTHROW(f(with({})));
+    else if (kind != Taken::labels)
+      refused({}, concat(name, " was never given a value"));
+    if (kind != Taken::labels) {
+      if (kind == Taken::float32 || !is_floating(dtype)) {
+        refused(x.cast(DType::int64), concat("expected ", name, " to be ", cairn::name(dtype), ", got int64"));
+      } else if (floating) {
+        const DType other = dtype == DType::float64 ? DType::float32 : DType::float64;
+        refused(x.cast(other), concat(name, " is ", cairn::name(other), ", ", floating, " is ", cairn::name(dtype)));
+      } else {
+        floating = name;
+        if (kind == Taken::number)
+          refused(x.cast(DType::int64), concat(name, " must be floating or int32, got int64"));
+        else
+          refused(x.cast(DType::int32), concat(name, " must be floating, got int32"));
+      }
+      if (i > 0) refused(elsewhere({0}, dtype), concat(name, " is on cuda, ", takes[0].name, " on cpu"));
+    }
+    if (!pattern) continue;
+
+    // A letter that an earlier operand has fixes the size. Messages have it instead of the letter.
+    std::string letters = pattern, expected;
+    const bool leading = letters[0] == '*', any_rank = leading && !known.count(letters[1]);
+    std::erase_if(letters, [](char c) { return c == ' ' || c == '*'; });
+    const int count = int(letters.size()), more = x.rank() - count;  // axes of the first letter, besides one
+    std::vector<Shape> others;
+    for (int k = 0; k < count; ++k) {
+      const char letter = letters[size_t(k)];
+      if (known.insert(letter).second) {
+        expected += leading && k == 0 ? "..., " : std::string{letter, ',', ' '};
+        continue;
+      }
+      for (int axis = k == 0 ? 0 : more + k; axis <= more + k; ++axis) {
+        expected += concat(x.size(axis), ", ");
+        others.push_back(x.shape().with(axis, x.size(axis) + 1));
+      }
+    }
+    if (any_rank && count > 1) others.push_back(Shape(x.shape().end() - (count - 2), x.shape().end()));
+    if (!any_rank && kind != Taken::labels) others.push_back(appended(x.shape(), 1));
+    if (!expected.empty()) expected.erase(expected.size() - 2);
+    for (const Shape& other : others)
+      refused(Tensor::zeros(other, x.dtype()), concat("expected ", name, " of shape [", expected, "], got ", other));
+  }
+}
+
 Case& Operation::add(const Shape& shape) { return add(concat(shape), make(shape)); }
 
 Case& Operation::add(std::string case_name, Tensors operands) {
@@ -260,9 +325,27 @@ void Operation::check_values() {
         placed(weights_of(test.forward(variables_of(operands))), DType::float32, Device::cpu, false);
     check_any_threads([&] { return run(test, operands, weights, test.gradient); });
   }
+}
+
+void Operation::check_refusals() {
   for (const auto& [operands, text] : refusals_) {
     INFO("expected: " << text);
     CHECK_ERROR(forward(variables_of(operands)), text);
+  }
+  const auto complete = [&](const Case& test) { return takes.empty() || test.operands.size() == takes.size(); };
+  const auto found = std::find_if(cases_.begin(), cases_.end(), complete);
+  REQUIRE(found != cases_.end());
+  INFO(found->name << " with one operand that does not fit");
+  const auto run = [&](const Tensors& operands) { found->forward(variables_of(operands)); };
+  if (!takes.empty()) return test::check_refusals(name_, takes, found->operands, run);
+  for (size_t i = 0; i < found->operands.size(); ++i) {
+    if (!is_floating(found->operands[i].dtype())) continue;
+    INFO("operand " << i << " is undefined: what others refuse for this operation does not begin with its name");
+    Tensors operands = found->operands;
+    operands[i] = Tensor();
+    using namespace Catch::Matchers;
+    CHECK_THROWS_WITH(run(operands), !StartsWith(concat(name_, ": ")) &&
+                                         (EndsWith(" was never given a value") || StartsWith("shape: axis ")));
   }
 }
 

@@ -5,6 +5,8 @@
 //   values    on the CPU in float32 and float64: the reference's numbers; the same bits on one, two and three threads
 //   gradient  in double: against differences along random directions. Backward throws if a tensor that it reads was
 //             changed after forward, and only then
+//   refusals  an operand that is missing, or of another dtype, device, rank or size than the others ask for, is refused
+//             by a message that says which one and why
 //   CUDA      results and gradients in float32 and bfloat16: as on the CPU in float32; in bfloat16, the float32 result,
 //             rounded once; the same bits at any alignment of the operands (products: see cublas_order)
 //
@@ -83,11 +85,32 @@ struct Case {
   std::function<Tensor(Tensor)> compared{};
 };
 
+// What a table says of an operand: its name in messages, and a letter for each axis as in core/ops/checks.h; null: any
+// shape.
+struct Taken {
+  enum Kind {
+    always,
+    optional,  // may be undefined
+    number,    // floating or int32
+    float32,   // of this dtype, whatever the others have
+    labels,    // become clusters: clusters_of() refuses all but wrong sizes
+  };
+  const char* name;
+  const char* shape;
+  Kind kind = always;
+};
+
+// f(operands) refuses each operand if it is undefined, of another dtype, device or rank, or of another size than an
+// earlier operand fixes, with the message that expect() has for it.
+void check_refusals(const char* operation, const std::vector<Taken>& takes, const Tensors& operands,
+                    const std::function<void(const Tensors&)>& f);
+
 class Operation {
  public:
   explicit Operation(const char* name) : name_(name) {}
 
   // ---- set by the table
+  std::vector<Taken> takes;                   // the operands, if errors about them begin with this operation's name
   std::function<Tensors(const Shape&)> make;  // operands for a shape
   std::function<Variables(const Variables&)> forward;
   std::function<Tensors(const Tensors&)> reference;
@@ -110,6 +133,7 @@ class Operation {
   // ---- the tests
   void check_values();
   void check_gradients();
+  void check_refusals();
   void check_on_cuda(DType dtype);
 
  private:
@@ -156,5 +180,6 @@ inline Tensor from_doubles(const std::vector<double>& values, const Shape& shape
   static void fill(::cairn::test::Operation& op);                     \
   OPERATION_TEST(name, "values", "", fill, check_values())            \
   OPERATION_TEST(name, "gradient", "[grad]", fill, check_gradients()) \
+  OPERATION_TEST(name, "refusals", "", fill, check_refusals())        \
   OPERATION_ON_CUDA(name, fill)                                       \
   static void fill(::cairn::test::Operation& op)

@@ -96,12 +96,6 @@ inline Tensor elsewhere(const Shape& shape, DType dtype = DType::float32) { retu
 // The operation rejects its arguments with an error whose text begins so.
 #define CHECK_ERROR(expression, text) CHECK_THROWS_WITH(expression, Catch::Matchers::StartsWith(text))
 
-// Calls f(other) for the shapes that differ from `shape` along one of these axes.
-template <class F>
-void each_other_shape(const Shape& shape, const Axes& axes, F&& f) {
-  for (const int axis : axes) f(shape.with(axis, shape[axis] + 1));
-}
-
 // While it lives, loops run on one thread. For tiny tensors, where a second thread costs more than it saves.
 class OneThread {
  public:

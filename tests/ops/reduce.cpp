@@ -50,6 +50,7 @@ Tensor reference_sum(const Tensor& x, const Shape& shape) {
 }  // namespace
 
 OPERATION("sum") {
+  op.takes = {{"x", "*R"}};
   for (const auto& [shape, axes] : sizes)
     for (const bool keep : {false, true}) {
       // Around 0, so that rounding does not add up.
@@ -65,7 +66,6 @@ OPERATION("sum") {
   op.forward = [](const Variables& t) { return Variables{sum(t[0], {1, -1})}; };
   op.refuses({Tensor({3})}, "shape: axis 1 out of range for [3]");
   op.refuses({Tensor({2, 3})}, "sum: axis -1 is given twice");
-  op.refuses({Tensor({2, 3}, DType::int32)}, "sum: x must be floating, got int32");
 }
 
 OPERATION("mean") {
@@ -149,6 +149,7 @@ TEST_CASE("sum_to is the transpose of broadcasting", "[reduce]") {
 }
 
 OPERATION("argmax") {
+  op.takes = {{"x", "*R C"}};
   // Few values, so that ties are frequent; NaN, infinities and both zeros among them.
   op.make = [](const Shape& shape) {
     Tensor x = integers(shape, -4, 4).cast(DType::float64);
@@ -179,7 +180,6 @@ OPERATION("argmax") {
   for (const Shape& shape : row_shapes) op.add(shape);
   op.add({2, 6151});
   for (const Shape& shape : {Shape{3, 5, 4}, Shape{2, 3, 41, 7}, Shape{0, 2, 3, 4}, Shape{4, 1, 300, 2}}) op.add(shape);
-  op.refuses({Tensor(Shape{})}, "argmax: expected x of shape [..., C], got []");
   op.refuses({Tensor({2, 0})}, "argmax: 0 columns in [2, 0], expected 1 to 2147483647");
   op.refuses({Tensor({0, int64_t{1} << 31})},
              "argmax: 2147483648 columns in [0, 2147483648], expected 1 to 2147483647");

@@ -5,6 +5,7 @@
 #include "tests/ops/operation.h"
 
 OPERATION("softmax") {
+  op.takes = {{"x", "*R C"}};
   op.make = [](const Shape& shape) { return Tensors{normal(shape)}; };
   op.forward = [](const Variables& t) { return Variables{softmax(t[0])}; };
   op.reference = [](const Tensors& t) {
@@ -21,9 +22,6 @@ OPERATION("softmax") {
       op.add(concat(bad, " stays in its row ", cols), {with(normal({3, cols}), {{cols + 2, bad}})}).gradient = false;
     op.add(concat("of large numbers ", cols), {affine(normal({3, cols}), 1e30).value()});
   }
-  op.refuses({Tensor()}, "softmax: x was never given a value");
-  op.refuses({Tensor({2}, DType::int32)}, "softmax: x must be floating, got int32");
-  op.refuses({Tensor(Shape{})}, "softmax: expected x of shape [..., C], got []");
 }
 
 #if CAIRN_HAS_CUDA

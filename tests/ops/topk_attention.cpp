@@ -107,53 +107,12 @@ TEST_CASE("dropout of topk_attention zeroes weights or scales them by 1 / (1 - p
 }
 
 TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
-  const TopCase t({2, 3, 4, 5, 6, 7}, 3, 2, DType::float32);
-  const auto run = [&](const Clusters& clusters, const Tensor& topk, const Tensor& mass, const Tensor& rest) {
-    return topk_attention_forward(t.x.q, t.x.k, t.x.v, clusters, topk, mass, rest, {});
-  };
-  CHECK_ERROR(topk_attention_forward(t.x.q, t.x.q, t.x.v, t.clusters, t.topk, t.mass, t.rest, {}),
-              "topk_attention: expected v of shape [2, 4, 3, M], got [2, 5, 3, 7]");
-  CHECK_ERROR(topk_attention_forward(Tensor(), t.x.k, t.x.v, t.clusters, t.topk, t.mass, t.rest, {}),
-              "topk_attention: q was never given a value");
-  CHECK_ERROR(run(clusters_of(Tensor::zeros({2, 3, 5}, DType::int32), 3), t.topk, t.mass, t.rest),
-              "topk_attention: expected labels of shape [2, 3, 4], got [2, 3, 5]");
-  CHECK_ERROR(run({}, t.topk, t.mass, t.rest), "topk_attention: labels was never given a value");
-  CHECK_ERROR(run(t.clusters, t.topk.cast(DType::int64), t.mass, t.rest),
-              "topk_attention: expected topk to be int32, got int64");
-  CHECK_ERROR(run(t.clusters, t.topk.reshape({2, 3, 6}), t.mass, t.rest),
-              "topk_attention: expected topk of shape [2, 3, C, T], got [2, 3, 6]");
-  CHECK_ERROR(run(t.clusters, t.topk.reshape({3, 2, 3, 2}), t.mass, t.rest),
-              "topk_attention: expected topk of shape [2, 3, C, T], got [3, 2, 3, 2]");
-  each_other_shape({2, 3, 3, 2}, {0, 1}, [&](const Shape& other) {
-    CHECK_ERROR(run(t.clusters, Tensor::zeros(other, DType::int32), t.mass, t.rest),
-                concat("topk_attention: expected topk of shape [2, 3, C, T], got ", other));
-  });
-  each_other_shape({2, 3, 3}, {0, 1, 2}, [&](const Shape& other) {
-    CHECK_ERROR(run(t.clusters, t.topk, Tensor(other), t.rest),
-                concat("topk_attention: expected mass of shape [2, 3, 3], got ", other));
-  });
-  each_other_shape({2, 3, 3, 7}, {0, 1, 2, 3}, [&](const Shape& other) {
-    CHECK_ERROR(run(t.clusters, t.topk, t.mass, Tensor(other)),
-                concat("topk_attention: expected rest of shape [2, 3, 3, 7], got ", other));
-  });
-  each_other_shape({2, 4, 3, 7}, {0, 1, 2, 3}, [&](const Shape& other) {
-    CHECK_ERROR(topk_attention_backward(t.x.q, t.x.k, t.x.v, t.clusters, t.topk, t.mass, {}, Tensor(other)),
-                concat("topk_attention: expected the gradient of shape [2, 4, 3, 7], got ", other));
-  });
-  CHECK_ERROR(run(t.clusters, Tensor::full(t.topk.shape(), 5, DType::int32), t.mass, t.rest),
-              "topk_attention: topk[0] is 5, expected -1 to 4");
-  CHECK_ERROR(run(t.clusters, t.topk, t.mass.reshape({3, 2, 3}), t.rest),
-              "topk_attention: expected mass of shape [2, 3, 3], got [3, 2, 3]");
-  CHECK_ERROR(run(t.clusters, t.topk, t.mass, t.rest.reshape({2, 3, 7, 3})),
-              "topk_attention: expected rest of shape [2, 3, 3, 7], got [2, 3, 7, 3]");
-  CHECK_ERROR(run(t.clusters, t.topk, t.mass, {}), "topk_attention: rest was never given a value");
-  CHECK_ERROR(run(t.clusters, t.topk, {}, t.rest), "topk_attention: mass was never given a value");
-  CHECK_ERROR(run(t.clusters, t.topk, t.mass.cast(DType::float64), t.rest),
-              "topk_attention: mass is float64, q is float32");
-  const Tensor cuda = elsewhere({0, 4, 3, 6});
-  CHECK_ERROR(topk_attention_forward(cuda, cuda, cuda, clusters_of(Tensor({0, 3, 4}, DType::int32), 1), t.topk, t.mass,
-                                     t.rest, {}),
-              "topk_attention: topk is on cpu, q on cuda");
+  TopCase t({2, 3, 4, 5, 6, 7}, 3, 2, DType::float32);
+  check_refusals("topk_attention", heads_and({{"topk", "B H C T"}, {"the gradient", "B N H M"}}),
+                 {t.x.q, t.x.k, t.x.v, t.topk, t.run()},
+                 [&](const Tensors& x) { topk_attention_backward(x[0], x[1], x[2], t.clusters, x[3], {}, {}, x[4]); });
+  t.topk.mutable_data<int32_t>()[0] = 5;
+  CHECK_ERROR(t.run(), "topk_attention: topk[0] is 5, expected -1 to 4");
 }
 
 namespace {
@@ -256,6 +215,8 @@ Tensor reference_of(const Split& c, const Tensors& t) {
 }  // namespace
 
 OPERATION("topk_attention") {
+  op.takes =
+      heads_and({{"labels", "B H N", Taken::labels}, {"topk", "B H C T"}, {"mass", "B H C"}, {"rest", "B C H M"}});
   op.rounds_once = op.same_bits_anywhere = false;  // weights are rounded too, and tensor cores need aligned rows
   op.backward_reads = {0, 1, 2, 3, 4};
   const auto add = [&](const Split& c, Form form = Form::usual) -> Case& {
