@@ -2,7 +2,7 @@
 """check_size.py: counts lines of code and the words of pages, and fails where a total is more than 2% above its number.
 
 Lines of code are those of tracked files that end with .h .cpp .cu .cuh .py .sh, without blank lines and lines that are only
-a comment. Words are those of tracked .md files, but for tables of figures and the pages in TEXTBOOKS.
+a comment. Words are those of all tracked .md files, without comments that readers do not see.
 
 Prints the lines of each folder (of two levels) and the totals. Exit codes: 0 within the limits, 1 beyond one, or git cannot
 list the files.
@@ -16,12 +16,11 @@ import sys
 # The numbers last reached. Lower them as work goes on. Raise one only with a reason in the commit.
 # Lately, outside tests: 500 lines for the paper's tables on speech (`speech compare`, tables.sh), 420 for the paper's table 4
 # (`answers`), 1000 for the lessons and their meter. Words: results of a GPU, of speech and of `answers`; words of CUDA in the glossary.
-NUMBERS = {"lines outside tests": 26150, "lines in tests": 16222, "words of pages": 19850, "words of lessons": 6860}
+NUMBERS = {"lines outside tests": 26150, "lines in tests": 16222, "words of pages": 40000}
 LIMITS = {what: number * 102 // 100 for what, number in NUMBERS.items()}
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh"}
-TEXTBOOKS = {"nn/TUTORIAL.md", "core/READING.md"}  # and apps/lessons/, which has a limit of its own
 
 
 def tracked_files():
@@ -37,25 +36,6 @@ def lines_of_code(path):
     return sum(bool(line) and not line.startswith(comment) for line in lines)
 
 
-def holds_figures(table):
-    """Does at least half of the cells behind a row's name begin with a digit? TABLE has its head and the line below it."""
-    cells = [cell.strip() for row in table[2:] for cell in row.strip().strip("|").split("|")[1:]]
-    return 2 * sum(bool(re.match(r"[-+<]?\d", cell)) for cell in cells) >= len(cells) > 0
-
-
-def words(text):
-    count, table = 0, []
-    for line in text.splitlines() + [""]:
-        if line.startswith("|"):
-            table.append(line)
-            continue
-        if not holds_figures(table):
-            count += sum(len(row.split()) for row in table)
-        table = []
-        count += len(line.split())
-    return count
-
-
 def main():
     lines = collections.Counter()
     totals = dict.fromkeys(LIMITS, 0)
@@ -64,11 +44,9 @@ def main():
             count = lines_of_code(ROOT / path)
             lines["/".join(path.parts[:-1][:2])] += count
             totals["lines in tests" if path.parts[0] == "tests" else "lines outside tests"] += count
-        elif path.suffix == ".md" and path.parts[:2] == ("apps", "lessons"):
-            seen = re.sub(r"<!--.*?-->", "", (ROOT / path).read_text(), flags=re.S)  # by a reader
-            totals["words of lessons"] += words(seen)
-        elif path.suffix == ".md" and str(path) not in TEXTBOOKS:
-            totals["words of pages"] += words((ROOT / path).read_text())
+        elif path.suffix == ".md":
+            seen = re.sub(r"<!--.*?-->", "", (ROOT / path).read_text(), flags=re.S)
+            totals["words of pages"] += len(seen.split())
     for folder, count in sorted(lines.items()):
         print(f"{folder:22}{count:8,}")
     for what, count in totals.items():
