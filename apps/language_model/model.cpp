@@ -1,0 +1,141 @@
+#include "apps/language_model/model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "apps/common/variants.h"
+#include "core/ops.h"
+#include "nn/attention/offset_heads.h"
+
+namespace cairn::language_model {
+
+SplitText::SplitText(const std::string& file, int64_t context) {
+  const std::string text = read_file(file);
+  const int64_t size = int64_t(text.size()), least = 10 * (context + 1);
+  check<DataError>(size >= least, "--text ", file, ": ", size, " bytes, expected at least ", least,
+                   ", ten times the --context and a byte");
+  train = text.substr(0, text.size() / 10 * 9);
+  held_out = text.substr(train.size());
+}
+
+Batch::Batch(const std::string& text, const std::vector<int64_t>& begins, int64_t length, Device device) {
+  std::vector<int32_t> inputs, targets;
+  for (const int64_t begin : begins)
+    for (int64_t i = begin; i < begin + length; ++i) {
+      inputs.push_back(uint8_t(text[size_t(i)]));
+      targets.push_back(uint8_t(text[size_t(i + 1)]));
+    }
+  input = Tensor::from(inputs, {int64_t(begins.size()), length}).to(device);
+  target = Tensor::from(targets, input.shape()).to(device);
+}
+
+Settings::Settings() {
+  training.iterations = 10000;
+  training.learning_rate = 1e-3;
+  training.schedule = TrainingOptions::Rate::linear;
+  training.warm_up = 50;
+  training.clip = 1;
+  training.beta2 = 0.99;  // with 0.999 the same steps get less far
+}
+
+void Settings::fields(SettingFields& f) {
+  f("text", text, Text::file, "the text to learn: any file, read as bytes. Its last tenth is held out");
+  f("attention", model.attention, one_variant, "attention variant that can be causal (listed below)");
+  f("context", context, {2, 1 << 20}, "bytes that the model sees at once");
+  f("batch", batch, {1, 1 << 20}, "windows of the text per step");
+  model_fields(f, model);
+  training.fields(f);
+  f("quick", quick, "a small model that learns in five minutes; changes these defaults");
+  compute.fields(f);
+  f.quick({{"context", 256},
+           {"batch", 6},
+           {"heads", 4},
+           {"feed_forward", 512},
+           {"lr", 3e-3},
+           {"iterations", 4200},
+           {"evaluate_every", 100}});
+}
+
+static const AttentionMask causal{.causal = true};
+
+// Tries the variant on two positions. Error (UsageError): it cannot hide the later one.
+static void check_causal(const std::string& spec) {
+  const Variable x(Tensor::zeros({1, 2, 1, 1}, DType::float32));
+  const Generator generator;
+  AttentionContext context;
+  context.generator = &generator;
+  (*make_attention(spec))(x, x, x, causal, context);
+}
+
+Model::Model(const Settings& settings, Generator& generator)
+    : embedding(byte_values, settings.model.features(), generator),
+      encoder(settings.model, generator),
+      output(settings.model.features(), byte_values, generator),
+      context(settings.context) {
+  name_in_errors("--attention", [&] { set_attention(settings.model.attention); });
+  // The first layer's heads begin with one of the latest bytes each.
+  MultiHeadAttention& first = *encoder.attentions().front();
+  std::vector<int> offsets;
+  for (int head = 0; head < settings.model.heads; ++head) offsets.push_back(first.key ? -1 - head : 0);
+  start_at_offsets(first, offsets);
+}
+
+Variable Model::operator()(const Tensor& input, const Context& given) const {
+  const Variable x = cast(embedding(input.to(embedding.weight.device())), activations);
+  return cast(output(encoder(positions(x), causal, given)), DType::float32);
+}
+
+void Model::set_attention(const std::string& spec) try {
+  check_causal(spec);
+  if (spec != encoder.attentions().front()->attention->spec()) encoder.swap_attention(spec);
+} catch (const UsageError& error) {
+  std::string names;
+  for (const AttentionVariant* variant : attention_variants())
+    for (const char* const number : {"", "-1"}) try {
+        check_causal(concat(variant->name, number));
+        names += concat(names.empty() ? "" : ", ", variant->name);
+      } catch (const UsageError&) {  // it has no number, or needs one, or cannot be causal
+      }
+  throw UsageError(concat(error.what(), "; these can be causal: ", names));
+}
+
+double bits_per_byte(const Model& model, const std::string& text, bool may_stop) {
+  constexpr int64_t at_once = 16;
+  const NoGrad no_grad;
+  const int64_t n = model.context, targets = int64_t(text.size()) - 1, whole = targets / n;  // windows
+  double nats = 0;
+  for (int64_t first = 0; first * n < targets; first += std::clamp<int64_t>(whole - first, 1, at_once)) {
+    if (may_stop && interrupted()) throw Interrupted();
+    std::vector<int64_t> begins{first * n};
+    for (int64_t window = first + 1; window < std::min(whole, first + at_once); ++window) begins.push_back(window * n);
+    const Generator generator{uint64_t(first)};
+    const Batch batch(text, begins, std::min(n, targets - first * n), model.embedding.weight.device());
+    const Variable mean = cross_entropy(model(batch.input, {.generator = &generator}), batch.target);
+    nats += mean.value().item() * double(batch.target.elements());
+  }
+  return nats / double(targets) / std::log(2.0);
+}
+
+char next_byte(const Model& model, const std::string& text, double temperature, RandomStream& random) {
+  const NoGrad no_grad;
+  const int64_t n = std::min(int64_t(text.size()), model.context);
+  const Batch seen(text.substr(text.size() - size_t(n)) + '\0', {0}, n, model.embedding.weight.device());
+  const Generator generator;
+  const Tensor last = slice(model(seen.input, {.generator = &generator}), 1, n - 1, n).value().to(Device::cpu);
+  if (temperature == 0) return char(argmax(last).data<int32_t>()[0]);
+  const std::vector<float> share = softmax(last / temperature).value().to_vector<float>();
+  double left = random.uniform();
+  size_t byte = 0;
+  while (byte + 1 < share.size() && (left -= double(share[byte])) >= 0) ++byte;
+  return char(byte);
+}
+
+std::string written(const Model& model, std::string text, int64_t bytes) {
+  const size_t before = text.size();
+  RandomStream random(1, 0, Purpose::data);
+  for (int64_t i = 0; i < bytes; ++i) text += next_byte(model, text, 0.7, random);
+  return text.substr(before);
+}
+
+}  // namespace cairn::language_model
