@@ -15,8 +15,8 @@ import sys
 
 # The numbers last reached. Lower them as work goes on. Raise one only with a reason in the commit.
 # Lately, outside tests: 500 lines for the paper's tables on speech (`speech compare`, tables.sh), 420 for the paper's table 4
-# (`answers`), 1000 for the lessons and their meter. Words: results of a GPU, of speech and of `answers`; words of CUDA in the glossary.
-NUMBERS = {"lines outside tests": 26150, "lines in tests": 16222, "words of pages": 40000}
+# (`answers`), 1000 for the lessons and their meter, 430 for `language-model`.
+NUMBERS = {"lines outside tests": 26600, "lines in tests": 16222, "words of pages": 40000}
 LIMITS = {what: number * 102 // 100 for what, number in NUMBERS.items()}
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
