@@ -97,7 +97,7 @@ static void evaluate_command(CommandLine& line) {
   for (const std::string& spec : specs) {
     note("evaluating " + spec, line.quiet || specs.size() == 1);
     model->set_attention(spec);
-    const double bits = bits_per_byte(*model, text, true);
+    const double bits = bits_per_byte(*model, text, 1, true);
     result["rows"].push_back({{"attention", spec}, {"bits", finite_or_null(bits)}});
     shown += formatted("%-32s  %.3f bits a byte\n", spec.c_str(), bits);
   }

@@ -100,21 +100,27 @@ void Model::set_attention(const std::string& spec) try {
   throw UsageError(concat(error.what(), "; these can be causal: ", names));
 }
 
-double bits_per_byte(const Model& model, const std::string& text, bool may_stop) {
+double bits_per_byte(const Model& model, const std::string& text, int64_t every, bool may_stop) {
   constexpr int64_t at_once = 16;
   const NoGrad no_grad;
   const int64_t n = model.context, targets = int64_t(text.size()) - 1, whole = targets / n;  // windows
   double nats = 0;
-  for (int64_t first = 0; first * n < targets; first += std::clamp<int64_t>(whole - first, 1, at_once)) {
+  int64_t counted = 0;
+  const auto add = [&](const std::vector<int64_t>& begins, int64_t length) {
     if (may_stop && interrupted()) throw Interrupted();
-    std::vector<int64_t> begins{first * n};
-    for (int64_t window = first + 1; window < std::min(whole, first + at_once); ++window) begins.push_back(window * n);
-    const Generator generator{uint64_t(first)};
-    const Batch batch(text, begins, std::min(n, targets - first * n), model.embedding.weight.device());
+    const Generator generator{uint64_t(begins[0])};
+    const Batch batch(text, begins, length, model.embedding.weight.device());
     const Variable mean = cross_entropy(model(batch.input, {.generator = &generator}), batch.target);
     nats += mean.value().item() * double(batch.target.elements());
+    counted += batch.target.elements();
+  };
+  for (int64_t first = 0; first < whole; first += at_once * every) {
+    std::vector<int64_t> begins;
+    for (int64_t i = first; i < std::min(whole, first + at_once * every); i += every) begins.push_back(i * n);
+    add(begins, n);
   }
-  return nats / double(targets) / std::log(2.0);
+  if (every == 1 && targets > whole * n) add({whole * n}, targets - whole * n);
+  return nats / double(counted) / std::log(2.0);
 }
 
 char next_byte(const Model& model, const std::string& text, double temperature, RandomStream& random) {

@@ -65,8 +65,8 @@ struct Model : Module {
 
 // Bits that a byte of the text costs the model, which predicts it from the bytes before it in its window. The windows
 // lie one behind the other, so the first byte of each is predicted from one byte, and the text's first is not counted.
-// Throws Interrupted if the user asks to stop and `may_stop`.
-double bits_per_byte(const Model& model, const std::string& text, bool may_stop);
+// With `every` > 1 only every so many-th window counts. Throws Interrupted if the user asks to stop and `may_stop`.
+double bits_per_byte(const Model& model, const std::string& text, int64_t every, bool may_stop);
 
 // The byte that the model writes behind a text: drawn from the softmax of logits / temperature; with temperature 0, the
 // likeliest one.

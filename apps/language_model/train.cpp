@@ -1,4 +1,5 @@
 // The training of a language model.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -20,6 +21,7 @@ Json train(const Run& run, const Settings& settings, const DeviceAndDType& compu
   const auto seed = uint64_t(settings.compute.seed);
   const int64_t context = settings.context;
   const SplitText text(settings.text, context);
+  const int64_t spread = std::max<int64_t>(1, int64_t(text.held_out.size()) / context / 64);  // evaluates 64 windows
   Generator generator(seed);
   Model model(settings, generator);
   place(model, compute);
@@ -41,14 +43,14 @@ Json train(const Run& run, const Settings& settings, const DeviceAndDType& compu
                            batch.target.slice(mine.begin, mine.end));
     training.learn(loss);
     training.evaluate([&]() -> Evaluation {
-      const double bits = bits_per_byte(model, text.held_out.substr(0, size_t(64 * context + 1)), false);
+      const double bits = bits_per_byte(model, text.held_out, spread, false);
       Json metrics = {{"bits", finite_or_null(bits)}};
       if (is_shown(training.step())) metrics["writes"] = as_utf8(written(model, text.held_out.substr(0, 20), 200));
       return {metrics, bits};
     });
   }
   const Json result = training.result([&]() -> Json {
-    const double bits = bits_per_byte(model, text.held_out, true);
+    const double bits = bits_per_byte(model, text.held_out, 1, true);
     return {{"attention", settings.model.attention},
             {"bits", finite_or_null(bits)},
             {"loss", finite_or_null(bits * std::log(2.0))},

@@ -36,11 +36,13 @@ TEST_CASE("language model: bits are those of all bytes but the first, in windows
   logits['a'] = float(std::log(0.25)), logits['b'] = float(std::log(0.75));
   set_logits(model, logits);
   const double a = 2, b = -std::log2(0.75);
-  CHECK(bits_per_byte(model, "ab", false) == Approx(b));
-  CHECK(bits_per_byte(model, "bbabbbba", false) == Approx((5 * b + 2 * a) / 7));
+  CHECK(bits_per_byte(model, "ab", 1, false) == Approx(b));
+  CHECK(bits_per_byte(model, "bbabbbba", 1, false) == Approx((5 * b + 2 * a) / 7));
   std::string text(6 * 40 + 3, 'a');  // 40 windows in three batches, and a shorter one
   text.replace(100, 30, 30, 'b');
-  CHECK(bits_per_byte(model, text, false) == Approx((30 * b + 212 * a) / 242));
+  CHECK(bits_per_byte(model, text, 1, false) == Approx((30 * b + 212 * a) / 242));
+  // The windows at 0, 60, 120 and 180, of which the third has b alone.
+  CHECK(bits_per_byte(model, text, 10, false) == Approx((6 * b + 18 * a) / 24));
 }
 
 TEST_CASE("language model: a byte is predicted from those before it in its window alone", "[language_model]") {
