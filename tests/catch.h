@@ -13,7 +13,7 @@ inline auto ContainsSubstring(const std::string& text) { return Contains(text); 
 }  // namespace Catch::Matchers
 #endif
 
-namespace cairn {
+namespace cairn::test {
 
 // With sanitizers tests take long, so some try fewer similar cases.
 #if CAIRN_SANITIZED
@@ -22,7 +22,10 @@ inline constexpr bool sanitized = true;
 inline constexpr bool sanitized = false;
 #endif
 
+}  // namespace cairn::test
+
 // Shapes in messages.
+namespace cairn {
 class Shape;
 std::string to_string(const Shape& shape);
 inline std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << to_string(shape); }
