@@ -183,6 +183,21 @@ TEST_CASE("training with every attention variant resumes bit for bit, on any num
   set_threads(before);
 }
 
+TEST_CASE("a plateau of the loss drops the learning rate, also where a run is resumed", "[training]") {
+  Settings settings = small_copy_task();
+  TrainingOptions& options = settings.training;
+  options.learning_rate = 1e-2;
+  options.evaluate_every = 1;
+  options.schedule = TrainingOptions::Rate::plateau;
+  options.plateau = {.factor = 0.5, .patience = 1, .threshold = 0.05};
+  const TemporaryFolder whole, parts;
+  train_copy_task(whole.path(), settings, 16);
+  train_copy_task(parts.path(), settings, 9);
+  train_copy_task(parts.path(), settings, 16);
+  check_same_run(whole.path(), parts.path());
+  CHECK(records_of(whole.path())[8].at("learning_rate") < options.learning_rate);
+}
+
 TEST_CASE("options reach the optimizer and the schedule of a training", "[training]") {
   // The first step from 2 against a gradient of 8: R-Adam goes the rate times the gradient, Adam the rate.
   const auto step_of = [](const Json& values, int64_t steps_before = 0) {

@@ -55,7 +55,8 @@ Case& add(Operation& op, const Joined& c) {
                              affine(normal({s.B, s.S, s.H, s.D}, 2), 1 / std::sqrt(1 + double(s.D))).value(),
                              uniform({s.B, s.S, s.H, s.M}, -1, 1, 3)});
   // In bfloat16, the gradient subtracts the product with a saved, rounded output, and adds up the sets' rounded parts.
-  test.rounded_tolerance = 2 * tolerance::bfloat16;
+  // Masked by everything, most queries see one key or two: the true gradient is near 0, and the rounding is not.
+  test.rounded_tolerance = (c.kind == "everything" ? 8 : 2) * tolerance::bfloat16;
   test.forward = [c](const Variables& t) {
     return Variables{joined_attention(t[0], t[1], t[2], c.drawn(), c.options(t[0].device()))};
   };
