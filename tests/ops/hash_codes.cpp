@@ -41,8 +41,8 @@ static Tensor halves(const std::vector<uint64_t>& codes) {
   return Tensor::from(result, {int64_t(codes.size()), 2});
 }
 
-// Planes and rotations are float32; the tests of a case in float64 give them in float64.
-static Tensor narrowed(const Tensor& x) { return x.dtype() == DType::float64 ? x.cast(DType::float32) : x; }
+// Planes and rotations are float32; the tests of a case give them in its dtype.
+static Tensor narrowed(const Tensor& x) { return is_floating(x.dtype()) ? x.cast(DType::float32) : x; }
 
 // To the bit: chains of fused multiply-adds.
 OPERATION("hash_codes") {
