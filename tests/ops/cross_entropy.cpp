@@ -25,6 +25,7 @@ OPERATION("cross_entropy") {
       x = with(x, {{cols + c, -INFINITY}});
     }
     x = with(x, {{3 * cols - 1, NAN}, {3 * cols, INFINITY}});
+    op.add(concat("of a peak late in its row ", cols), {with_late_peak(cols), int32s({0, 3, 4})});
     op.add(concat("of masked columns ", cols), {x, int32s({0, -1, -1, -1, 3})});
     op.add(concat("of NaN and infinity ", cols), {x, int32s({1, 2, 3, 0, 3})}).differences = false;
   }

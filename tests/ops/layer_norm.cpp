@@ -28,6 +28,9 @@ OPERATION("layer_norm") {
   // Long enough that two threads are at it together, and differ if they add to the same sum. For that test alone.
   Case& together = op.add({50'001, 33});
   together.values = together.differences = together.on_cuda = false;
+  for (const int64_t cols : {70, 1300})
+    op.add(concat("of a peak late in its row ", cols),
+           {with_late_peak(cols), uniform({cols}, 0.5, 1.5, 2), normal({cols}, 3)});
   for (const double epsilon : {1e-5, 0.1}) {
     Case& test = op.add(concat("epsilon ", epsilon), op.make({5, 67}));
     test.forward = forward_with(epsilon);

@@ -153,6 +153,9 @@ Tensor uniform(const Shape& shape, double low, double high, uint64_t seed = 1);
 Tensor integers(const Shape& shape, int low, int high, uint64_t seed = 1);
 // x with some elements replaced: {index in memory, value}.
 Tensor with(Tensor x, const std::vector<std::pair<int64_t, double>>& elements);
+// Three rows, of which the second has one large number, five columns before its end: a maximum over the row's
+// beginning, or over a part of the lanes, misses it.
+inline Tensor with_late_peak(int64_t cols) { return with(normal({3, cols}), {{2 * cols - 5, 200}}); }
 inline Tensor from_doubles(const std::vector<double>& values, const Shape& shape) {
   return Tensor::from(values, shape);
 }

@@ -20,6 +20,7 @@ OPERATION("softmax") {
     op.add(concat("of a masked row ", cols), {affine(uniform({2, cols}, 0, 1), 0, -inf).value()});
     for (const double bad : {double(NAN), inf})
       op.add(concat(bad, " stays in its row ", cols), {with(normal({3, cols}), {{cols + 2, bad}})}).gradient = false;
+    op.add(concat("of a peak late in its row ", cols), {with_late_peak(cols)});
     op.add(concat("of large numbers ", cols), {affine(normal({3, cols}), 1e30).value()});
   }
 }
