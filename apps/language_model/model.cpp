@@ -15,6 +15,7 @@ SplitText::SplitText(const std::string& file, int64_t context) {
   const int64_t size = int64_t(text.size()), least = 10 * (context + 1);
   check<DataError>(size >= least, "--text ", file, ": ", size, " bytes, expected at least ", least,
                    ", ten times the --context and a byte");
+  check<DataError>(size <= UINT32_MAX, "--text ", file, ": ", size, " bytes, expected at most 4 GiB");
   train = text.substr(0, text.size() / 10 * 9);
   held_out = text.substr(train.size());
 }

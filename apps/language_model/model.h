@@ -18,7 +18,8 @@ inline constexpr int64_t byte_values = 256;
 struct SplitText {
   std::string train, held_out;
 
-  // Error (DataError): as read_file(); the file is too short for a window of the context in each part.
+  // Error (DataError): as read_file(); the file is too short for a window of the context in each part, or has
+  // more than 4 GiB.
   SplitText(const std::string& file, int64_t context);
 };
 
