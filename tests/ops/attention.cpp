@@ -15,12 +15,6 @@ std::vector<HeadSizes> every_size() {
           {2, 1, 129, 513, 3, 2}, {9, 1, 130, 257, 2, 2}};
 }
 
-// The results of attention, and the gradients of q, k, v for the gradient g.
-std::vector<Tensor> both_ways(const Operands& x, const AttentionOptions& options, const Tensor& g) {
-  const AttentionResults r = attention_both_ways(x.q, x.k, x.v, options, g);
-  return {r.out, r.logsumexp, r.dq, r.dk, r.dv};
-}
-
 }  // namespace
 
 TEST_CASE("attention is exact for scores so large that exponentials overflow", "[attention]") {
@@ -33,46 +27,6 @@ TEST_CASE("attention is exact for scores so large that exponentials overflow", "
 
 TEST_CASE("gradient of attention where queries, keys and values are one variable", "[attention][grad]") {
   CHECK_GRADIENT([](const auto& in) { return attention(in[0], in[0], in[0]); }, random_tensor({2, 4, 2, 3}));
-}
-
-TEST_CASE("attention gives exact zeros where no key is left and beyond the lengths", "[attention]") {
-  const HeadSizes s{3, 2, 5, 6, 4, 3};
-  const Operands x(s, DType::float32);
-  AttentionMask mask{.query_lengths = int32s({5, 2, 4}), .key_lengths = int32s({0, 6, 3})};
-  const AttentionResults result =
-      attention_both_ways(x.q, x.k, x.v, {.mask = mask}, random_tensor({3, 5, 2, 3}, DType::float32, 9));
-  const Rows4 out(result.out), dq(result.dq), dk(result.dk), dv(result.dv);
-  for (int64_t b = 0; b < 3; ++b)
-    for (int64_t h = 0; h < 2; ++h) {
-      const int64_t queries = b == 0 ? 0 : mask.query_lengths.data<int32_t>()[b];
-      for (int64_t i = 0; i < 5; ++i) {
-        CHECK((out(b, i, h, 0) == 0) == (i >= queries));
-        CHECK((dq(b, i, h, 0) == 0) == (i >= queries));
-      }
-      for (int64_t j = 0; j < 6; ++j) {
-        CHECK((dk(b, j, h, 0) == 0) == (j >= mask.key_lengths.data<int32_t>()[b]));
-        CHECK((dv(b, j, h, 0) == 0) == (j >= mask.key_lengths.data<int32_t>()[b]));
-      }
-    }
-  for (int64_t h = 0; h < 2; ++h)
-    for (int64_t i = 0; i < 5; ++i) CHECK(as_double(result.logsumexp)[size_t(h * 5 + i)] == -INFINITY);
-}
-
-TEST_CASE("attention never looks at what lies beyond the lengths", "[attention]") {
-  // Longer than a tile, so that whole tiles lie beyond.
-  const HeadSizes s{1, 2, 300, 700, 3, 4};
-  const AttentionOptions options{.mask = {.query_lengths = int32s({130}), .key_lengths = int32s({260})}};
-  Operands x(s, DType::float32);
-  const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
-  const auto expected = both_ways(x, options, g);
-  Tensor spoilt = g.clone();
-  const auto spoil = [](Tensor& t, int64_t first) {
-    const int64_t row = t.size(2) * t.size(3);
-    std::fill(t.mutable_data<float>() + first * row, t.mutable_data<float>() + t.size(1) * row, NAN);
-  };
-  spoil(x.q, 130), spoil(spoilt, 130), spoil(x.k, 260), spoil(x.v, 260);
-  const auto result = both_ways(x, options, spoilt);
-  for (size_t i = 0; i < result.size(); ++i) CHECK(same_bits(result[i], expected[i]));
 }
 
 // A NaN spreads to the queries that read its tile and, in the backward pass, to the keys of these queries. If hidden
@@ -94,25 +48,12 @@ TEST_CASE("attention never reads the tiles that a pattern hides", "[attention]")
       t.mutable_data<float>()[Rows4(t).at(0, 700, 0, 1)] = NAN;
       const auto result = run(x);
       CHECK(std::isnan(result[0](0, 700, 0, operand == 2 ? 1 : 0)));
+      if (causal) CHECK(std::isfinite(result[0](0, 699, 0, 0)));  // it does not see the key
       for (size_t i = 0; i < result.size(); ++i)
         for (int64_t n = 0; n < 3000; ++n)
           if (std::abs(n - 700) > 500) REQUIRE(result[i](0, n, 0, 0) == clean[i](0, n, 0, 0));
     }
   }
-}
-
-TEST_CASE("dropout of attention zeroes weights or scales them by 1 / (1 - p), in the right proportion", "[attention]") {
-  const HeadSizes s{2, 2, 250, 1000, 3, 0};
-  const Operands x(s, DType::float64);
-  const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
-  check_proportion(
-      [&](double p) { return as_double(attention(x.q, x.k, identity, {.dropout = test_dropout(p)}).value()); });
-}
-
-TEST_CASE("dropout of attention keeps all weights at p = 0 and none at p = 1", "[attention]") {
-  const Operands x({2, 2, 5, 6, 3, 4}, DType::float64);
-  CHECK(same_bits(attention(x.q, x.k, x.v, {.dropout = test_dropout(0)}).value(), attention(x.q, x.k, x.v).value()));
-  for (double value : as_double(attention(x.q, x.k, x.v, {.dropout = test_dropout(1)}).value())) CHECK(value == 0);
 }
 
 TEST_CASE("the peak contains the scratch of attention and of its products", "[attention]") {
@@ -125,25 +66,15 @@ TEST_CASE("the peak contains the scratch of attention and of its products", "[at
   CHECK(memory(Device::cpu).peak - (before.live - before.scratch) > tile + packed);
 }
 
-TEST_CASE("attention of 4096 tokens never holds the matrix of weights", "[attention]") {
-  const Operands x({1, 1, 4096, 4096, 8, 8}, DType::float32);
-  reset_peak_memory(Device::cpu);
-  const int64_t before = memory(Device::cpu).live;
-  attention(x.q, x.k, x.v);
-  const int64_t extra = memory(Device::cpu).peak - before;
-  INFO("the peak is " << extra / 1'000'000 << " MB above the operands; the matrix has 67 MB");
-  CHECK(extra < 10'000'000);
-}
-
-TEST_CASE("attention of 30,000 tokens never holds the matrix of weights", "[attention][slow]") {
-  const HeadSizes s{1, 1, 30000, 30000, 8, 8};
+TEST_CASE("attention of 8192 tokens never holds the matrix of weights", "[attention]") {
+  const HeadSizes s{1, 1, 8192, 8192, 8, 8};
   Operands x(s, DType::float32);
   const Variable q(x.q, true), k(x.k, true), v(x.v, true);
   reset_peak_memory(Device::cpu);
   const int64_t before = memory(Device::cpu).live;
   const Variable out = attention(q, k, v);
   backward(out, out.value());
-  CHECK(memory(Device::cpu).peak - before < 40'000'000);  // the matrix has 3.6 GB
+  CHECK(memory(Device::cpu).peak - before < 20'000'000);  // the matrix has 268 MB
   CHECK(q.grad().shape() == q.shape());
 }
 
@@ -198,8 +129,8 @@ Case& add(Operation& op, const std::string& name, const Tensors& operands, const
 // A case without a reference. spoil(x, i) changes operand i (q, k, v; 3: the gradient of the output), and both devices
 // must agree on compared(result).
 template <class Spoil, class Compared>
-void add_compared(Operation& op, const std::string& name, Tensors t, const AttentionOptions& options, Form form,
-                  Spoil spoil, Compared compared) {
+Case& add_compared(Operation& op, const std::string& name, Tensors t, const AttentionOptions& options, Form form,
+                   Spoil spoil, Compared compared) {
   for (const size_t i : {0, 1, 2}) t[i] = spoil(t[i], i);
   Case& test = add(op, name, t, options, form);
   test.values = test.differences = false;
@@ -209,6 +140,7 @@ void add_compared(Operation& op, const std::string& name, Tensors t, const Atten
     return both_ways({run.operands, run.on_cpu, weights, run.rounded}, options);
   };
   test.compared = compared;
+  return test;
 }
 
 Tensor filled(Tensor x, int64_t begin, int64_t end, double value) {
@@ -230,11 +162,12 @@ void add_dropped(Operation& op, Form form) {
 
 // NaN beyond the lengths changes nothing.
 void add_nan_beyond_lengths(Operation& op, Form form) {
-  add_compared(
-      op, "never looks beyond the lengths", operands_of({1, 2, 150, 150, 8, 8}),
+  Case& test = add_compared(
+      op, "never looks beyond the lengths", operands_of({1, 2, 150, 530, 8, 8}),
       {.mask = {.query_lengths = int32s({70}), .key_lengths = int32s({67})}}, form,
-      [](const Tensor& x, size_t i) { return filled(x, (i % 3 == 0 ? 70 : 67) * 2 * 8, 150 * 2 * 8, NAN); },
+      [](const Tensor& x, size_t i) { return filled(x, (i % 3 == 0 ? 70 : 67) * 2 * 8, x.elements(), NAN); },
       [](const Tensor& x) { return x; });
+  test.values = test.differences = true;
 }
 
 // Row 450 of an operand is NaN. It spoils the tiles that read it, and in the gradients the tiles that read these. Rows

@@ -110,51 +110,6 @@ inline Dropout test_dropout(double p, Purpose purpose = Purpose::attention_dropo
   return {float(p), generator.draw(2, purpose)};
 }
 
-// run(p) gives numbers after dropout with probability p. Checks that it zeroes the right proportion of them, and scales
-// the others by 1 / (1 - p). Numbers that are 0 without dropout do not count.
-template <class F>
-void check_proportion(F&& run) {
-  const std::vector<double> plain = run(0.0);
-  for (double p : {0.1, 0.5}) {
-    const std::vector<double> dropped = run(p);
-    int64_t zeros = 0, all = 0;
-    double worst = 0;
-    for (size_t i = 0; i < plain.size(); ++i) {
-      if (plain[i] == 0) continue;
-      ++all, zeros += dropped[i] == 0;
-      // The probability is a float32.
-      if (dropped[i] != 0) worst = std::max(worst, std::abs(dropped[i] / plain[i] * (1 - double(float(p))) - 1));
-    }
-    CHECK(worst <= tolerance::float32);  // 1 / (1 - p) is computed in float32
-    CHECK(std::abs(double(zeros) / double(all) - p) <= tolerance::frequency);
-  }
-}
-
-// Puts NaN or infinities into the rows from 5 on of batch element 1, head 0 of one operand: only results of that batch
-// element and head may change. run(operands) gives results [B, N, H, D] and [B, H, N]; the operands are float32.
-template <class F>
-void check_stays_within_head(const HeadSizes& s, F&& run, std::vector<float> bad_numbers = {NAN, INFINITY, -INFINITY}) {
-  const std::vector<Tensor> clean = run(Operands(s, DType::float32));
-  for (float bad : bad_numbers)
-    for (int operand : {0, 1, 2}) {
-      INFO(bad << " in operand " << operand);
-      Operands x(s, DType::float32);
-      Tensor& t = operand == 0 ? x.q : operand == 1 ? x.k : x.v;
-      for (int64_t row = 5; row < t.size(1); ++row) t.mutable_data<float>()[Rows4(t).at(1, row, 0, 1)] = bad;
-      const std::vector<Tensor> result = run(x);
-      bool seen = false;
-      for (size_t i = 0; i < result.size(); ++i) {
-        const std::vector<double> got = as_double(result[i]), expected = as_double(clean[i]);
-        const size_t D = size_t(result[i].size(-1)), H = size_t(result[i].size(result[i].rank() == 4 ? 2 : 1));
-        for (size_t j = 0; j < got.size(); ++j) {
-          seen = seen || !std::isfinite(got[j]);
-          if (j / (got.size() / size_t(s.B)) != 1 || j / D % H != 0) REQUIRE(got[j] == expected[j]);
-        }
-      }
-      CHECK(seen);
-    }
-}
-
 // A result [B, N, H, D] or [B, H, N] with zeros in batch element 0, head 1, where an operand has a bad number.
 inline Tensor without_head_1(Tensor x) {
   x = x.to(Device::cpu).cast(DType::float32);

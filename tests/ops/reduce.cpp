@@ -40,10 +40,12 @@ Shape dropped(const Shape& shape, const Axes& axes) {
   }
   return result;
 }
-Tensor reference_sum(const Tensor& x, const Shape& shape) {
+// Sums, each divided by n.
+Tensor reference_sum(const Tensor& x, const Shape& shape, double n = 1) {
   const std::vector<double> from = as_double(x);
   std::vector<double> result(size_t(shape.elements()));
   each_broadcast(x.shape(), shape, [&](size_t i, size_t place) { result[place] += from[i]; });
+  for (double& sum : result) sum /= n;
   return from_doubles(result, shape);
 }
 
@@ -71,10 +73,9 @@ OPERATION("sum") {
 OPERATION("mean") {
   op.forward = [](const Variables& t) { return Variables{mean(t[0]), mean(t[0], {0}), mean(t[0], {-1, 0}, true)}; };
   op.reference = [](const Tensors& t) {
-    const double n = double(t[0].elements()), rows = double(t[0].size(0)), cols = double(t[0].size(-1));
-    return Tensors{affine(reference_sum(t[0], {}), 1 / n).value(),
-                   affine(reference_sum(t[0], {1, t[0].size(1)}), 1 / rows).value().reshape({-1}),
-                   affine(reference_sum(t[0], {1, 1}), 1 / (rows * cols)).value()};
+    const double n = double(t[0].elements()), rows = double(t[0].size(0));
+    return Tensors{reference_sum(t[0], {}, n), reference_sum(t[0], {t[0].size(1)}, rows),
+                   reference_sum(t[0], {1, 1}, n)};
   };
   op.rounds_once = false;
   for (const Shape& shape : {Shape{1, 1}, Shape{3, 5}, Shape{70, 1300}}) op.add(concat(shape), {normal(shape)});

@@ -255,7 +255,7 @@ inline BatchHeads reference_weights(const BatchHeads& scores) {
   scores.rows([&](int64_t b, int64_t h, int64_t i) {
     for (int64_t j = 0; j < scores.S; ++j) {
       const double s = scores(b, h, i, j);
-      weights(b, h, i, j) = s > -INFINITY ? std::exp(s - logsumexp[row]) : 0;
+      weights(b, h, i, j) = s == -INFINITY ? 0 : std::exp(s - logsumexp[row]);  // NaN stays
     }
     ++row;
   });

@@ -3,116 +3,19 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
-#include <numeric>
 
 #include "autograd/ops/improved_clustered.h"
 #include "tests/ops/attention_test.h"
 
-namespace {
-
-// Everything that topk_attention takes: random labels (some -1), top keys (rising, some missing), mass and rest.
-struct TopCase {
-  TopCase(const HeadSizes& sizes, int64_t count, int64_t top, DType dtype, uint64_t seed = 1)
-      : s(sizes),
-        C(count),
-        k(top),
-        x(s, dtype, seed),
-        clusters(clusters_of(random_integers({s.B, s.H, s.N}, -1, int(C) - 1, DType::int32, seed + 40), C)),
-        topk({s.B, s.H, C, k}, DType::int32),
-        mass(random_tensor({s.B, s.H, C}, dtype, seed + 50)),
-        rest(random_tensor({s.B, C, s.H, s.M}, dtype, seed + 60)) {
-    RandomStream random(seed, 0, Purpose::test);
-    int32_t* key = topk.mutable_data<int32_t>();
-    for (int64_t cluster = 0; cluster < s.B * s.H * C; ++cluster, key += k) {
-      std::vector<int32_t> keys(static_cast<size_t>(s.S));
-      std::iota(keys.begin(), keys.end(), 0);
-      shuffle(keys, random);
-      keys.resize(std::min({keys.size(), size_t(k), size_t(random.below(uint32_t(k) + 1)) + size_t(cluster != 0)}));
-      std::sort(keys.begin(), keys.end());
-      keys.resize(size_t(k), -1);
-      std::copy(keys.begin(), keys.end(), key);
-    }
-  }
-
-  Tensor run(const AttentionOptions& options = {}) const {
-    return topk_attention_forward(x.q, x.k, x.v, clusters, topk, mass, rest, options);
-  }
-
-  int64_t label(int64_t b, int64_t h, int64_t i) const {
-    return clusters.labels().data<int32_t>()[(b * s.H + h) * s.N + i];
-  }
-
-  HeadSizes s;
-  int64_t C, k;
-  Operands x;
-  Clusters clusters;
-  Tensor topk, mass, rest;
-};
-
-}  // namespace
-
-TEST_CASE("improved clustered attention is full attention where every key is a top key", "[topk_attention]") {
-  const HeadSizes s{2, 2, 31, 17, 3, 4};
-  const Operands x(s, DType::float64);
-  const Clusters clusters = clusters_of(random_integers({s.B, s.H, s.N}, 0, 4, DType::int32, 3), 5);
-  const AttentionOptions options{.mask = {.key_lengths = int32s({17, 9})}};
-  for (int64_t top : {17, 40}) {
-    const Variable q(x.q, true), k(x.k, true), v(x.v, true);
-    const Variable out = improved_clustered(q, k, v, clusters, top, options, options).out;
-    const Tensor g = random_tensor(out.shape(), DType::float64, 8);
-    backward(out, g);
-    const AttentionResults expected = attention_both_ways(x.q, x.k, x.v, options, g);
-    CHECK(difference(out.value(), expected.out) <= tolerance::float64);
-    CHECK(difference(q.grad(), expected.dq) <= tolerance::float64);
-    CHECK(difference(k.grad(), expected.dk) <= tolerance::float64);
-    CHECK(difference(v.grad(), expected.dv) <= tolerance::float64);
-  }
-}
-
-TEST_CASE("a query of no cluster gets exact zeros, and so does its gradient", "[topk_attention]") {
-  const TopCase test({1, 2, 40, 11, 4, 5}, 5, 3, DType::float32);
-  const auto g = topk_attention_backward(test.x.q, test.x.k, test.x.v, test.clusters, test.topk, test.mass, {},
-                                         random_tensor({1, 40, 2, 5}, DType::float32, 9));
-  const Rows4 out(test.run()), dq(g.dq);
-  int without = 0;
-  for (int64_t h = 0; h < 2; ++h)
-    for (int64_t i = 0; i < 40; ++i)
-      if (test.label(0, h, i) < 0) {
-        ++without;
-        for (int64_t d = 0; d < 5; ++d) CHECK(out(0, i, h, d) == 0);
-        for (int64_t d = 0; d < 4; ++d) CHECK(dq(0, i, h, d) == 0);
-      }
-  CHECK(without > 0);
-}
-
-TEST_CASE("a cluster without top keys leaves its queries the rest alone", "[topk_attention]") {
-  TopCase test({1, 1, 6, 4, 3, 2}, 2, 3, DType::float32);
-  std::fill_n(test.topk.mutable_data<int32_t>(), 6, -1);
-  CHECK(same_bits(test.run(), cluster_broadcast(test.rest, test.clusters).value()));
-}
-
-TEST_CASE("dropout of topk_attention zeroes weights or scales them by 1 / (1 - p), in the right proportion",
-          "[topk_attention]") {
-  const HeadSizes s{2, 2, 4000, 64, 3, 0};
-  TopCase test(s, 10, 64, DType::float64);
-  int32_t* key = test.topk.mutable_data<int32_t>();
-  for (int64_t i = 0; i < test.topk.elements(); ++i) key[i] = int32_t(i % 64);  // every key is a top key
-  const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
-  const Tensor rest = Tensor::zeros({s.B, 10, s.H, s.S}, DType::float64);
-  check_proportion([&](double p) {  // of the weights of queries that have a cluster
-    return as_double(topk_attention_forward(test.x.q, test.x.k, identity, test.clusters, test.topk, test.mass, rest,
-                                            {.dropout = test_dropout(p)}));
-  });
-}
-
 TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
-  TopCase t({2, 3, 4, 5, 6, 7}, 3, 2, DType::float32);
+  const Operands x({2, 3, 4, 5, 6, 7}, DType::float32);
+  const Clusters clusters = clusters_of(Tensor::zeros({2, 3, 4}, DType::int32), 3);
+  Tensor topk = Tensor::zeros({2, 3, 3, 2}, DType::int32);
   check_refusals("topk_attention", heads_and({{"topk", "B H C T"}, {"the gradient", "B N H M"}}),
-                 {t.x.q, t.x.k, t.x.v, t.topk, t.run()},
-                 [&](const Tensors& x) { topk_attention_backward(x[0], x[1], x[2], t.clusters, x[3], {}, {}, x[4]); });
-  t.topk.mutable_data<int32_t>()[0] = 5;
-  CHECK_ERROR(t.run(), "topk_attention: topk[0] is 5, expected -1 to 4");
+                 {x.q, x.k, x.v, topk, Tensor({2, 4, 3, 7})},
+                 [&](const Tensors& t) { topk_attention_backward(t[0], t[1], t[2], clusters, t[3], {}, {}, t[4]); });
+  topk.mutable_data<int32_t>()[0] = 5;
+  CHECK_ERROR(topk_attention(x.q, x.k, x.v, clusters, topk), "topk_attention: topk[0] is 5, expected -1 to 4");
 }
 
 namespace {
