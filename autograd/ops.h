@@ -124,10 +124,19 @@ Variable mean_squared_error(const Variable& x, const Variable& target);
 // ---- attention: q [B, N, H, D], k [B, S, H, D], v [B, S, H, M] -> [B, N, H, M]
 // softmax(scale q k^T + mask) v, in tiles (ops/attention.cpp).
 Variable attention(const Variable& q, const Variable& k, const Variable& v, const AttentionOptions& options = {});
-// The same over the keys of several sets; each key of a query is in at most one of them (ops/joined_attention.cpp).
-// `options` has no pattern and no dropout; each set has its own. Error: a set has classes < 1.
-Variable joined_attention(const Variable& q, const Variable& k, const Variable& v, const std::vector<KeySet>& sets,
-                          const AttentionOptions& options = {});
+// A set of keys, and how the queries attend to them. q [B, N, H, D], k [B, S, H, D], v [B, S, H, M].
+struct KeySet {
+  Variable q, k, v;
+  AttentionOptions options{};
+  // If not 1: only keys at distances that are a multiple of it. The pattern counts every `classes`-th position.
+  int64_t classes = 1;
+  Tensor without{};     // if defined, int32 [B, H, N, any], rising, then -1: these keys of a query are left out
+  Clusters clusters{};  // if `only` is defined, int32 [B, H, C, any], rising, then -1: a query attends to the keys of
+  Tensor only{};        //   its cluster, whatever the mask says
+};
+// softmax(scores) v over the keys of all sets together (ops/joined_attention.cpp). Each query has one q for each set;
+// B, N, H and M are the same in all. Errors: no sets; a set with classes < 1.
+Variable joined_attention(const std::vector<KeySet>& sets);
 // The mean of x [B, N, H, D] over each cluster: [B, C, H, D] (ops/cluster_mean.cpp; equation 3).
 Variable cluster_mean(const Variable& x, const Clusters& clusters);
 // Each query gets its cluster's row of x [B, C, H, M]: [B, N, H, M] (equation 6).

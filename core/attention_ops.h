@@ -30,14 +30,6 @@ struct AttentionOptions {
   double scale = 0;
 };
 
-// Some keys of each query: those at distances that are a multiple of `classes`, if `pattern` allows them. The pattern
-// counts every `classes`-th position.
-struct KeySet {
-  int64_t classes = 1;
-  Pattern pattern{};
-  Dropout dropout{};  // of the weights
-};
-
 // ---- clusters of queries
 // planes [bits, D + 1], float32: row j is a normal vector, then its threshold: normal with `bias`, else 0. Error: bits
 // outside 1..64.
@@ -73,6 +65,10 @@ class Clusters {
 // Sorts labels, int32 [B, H, N], into clusters. Labels outside [0, count) count as -1. Error: a count outside
 // 0..2^31 - 1.
 Clusters clusters_of(const Tensor& labels, int64_t count);
+
+// The members of each cluster, int32 [B, H, C, width], in rising order, then -1; those after `width` are left out. This
+// is the form of top keys. Error: width < 1.
+Tensor list_members(const Clusters& clusters, int64_t width);
 
 // Labels of clusters of consecutive queries, int32 `shape` = [B, H, N]: floor(i C / n) for query i of n valid ones, -1
 // beyond the lengths (undefined: all N are valid). `shift` moves the borders by half a cluster. If C >= n, each query

@@ -136,6 +136,17 @@ __global__ void __launch_bounds__(label_threads)
   labels[query] = i < n ? position_label(i, n, size.C, shift) : -1;
 }
 
+// A thread takes a place in a list.
+__global__ void __launch_bounds__(label_threads)
+    write_members(ClusterSizes size, int64_t width, ClusterView clusters, int32_t* members) {
+  const int64_t place = int64_t(blockIdx.x) * label_threads + threadIdx.x, cluster = place / width;
+  if (cluster >= size.B * size.H * size.C) return;
+  const int64_t batch_head = cluster / size.C, i = place % width;
+  const int32_t* const offsets = clusters.offsets + batch_head * (size.C + 1) + cluster % size.C;
+  const bool there = i < offsets[1] - offsets[0];
+  members[place] = there ? clusters.permutation[batch_head * size.N + offsets[0] + i] : -1;
+}
+
 }  // namespace
 
 void sort_by_label(Stream stream, ClusterSizes size, const int32_t* labels, int32_t* permutation, int32_t* offsets) {
@@ -149,6 +160,12 @@ void sort_by_label(Stream stream, ClusterSizes size, const int32_t* labels, int3
       uint32_t(N), uint32_t(size.C), uint32_t(chunks), uint32_t(queries_per_chunk), uint32_t(tables), bits,
       labels,      permutation,      offsets};
   launch(sort_queries, {rows * chunks * tables, threads, 0, stream}, problem);
+}
+
+void list_members(Stream stream, ClusterSizes size, int64_t width, ClusterView clusters, int32_t* members) {
+  const int64_t places = size.B * size.H * size.C * width;
+  if (places == 0) return;
+  launch(write_members, {ceil_div(places, label_threads), label_threads, 0, stream}, size, width, clusters, members);
 }
 
 void position_labels(Stream stream, ClusterSizes size, const int32_t* lengths, bool shift, int32_t* labels) {

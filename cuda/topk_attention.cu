@@ -5,7 +5,8 @@
 //   out_i = m_j (z a_i V_top) + rest_j for query i of cluster j, a_i = softmax over top_j of scale q_i . k_l, z dropout
 // With g_i the gradient of out_i:
 //   da = z (g_i V_top^T);  delta_i = a_i . da;  dm_j = sum_i delta_i;  drest_j = sum_i g_i
-//   dS = m_j a_i (da - delta_i);  dq_i = scale dS K_top;  dK_top += scale dS^T q_i;  dV_top += m_j (z a_i)^T g_i
+//   dS = m_j a_i (da - delta_i + dz_i), dz the gradient of logsumexp;  dq_i = scale dS K_top;  dK_top += scale dS^T
+//   q_i;  dV_top += m_j (z a_i)^T g_i
 //
 // Tasks. A task is up to t members of one cluster. Queries without a cluster are members of cluster C. Task i of
 // cluster c has the number offsets[c] / t + c + i. The host does not know the cluster sizes, so it launches N / t + C +
@@ -109,7 +110,7 @@ struct Members {
 
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, 2)
-    attend_top(TopKProblem<T> p, HeadView<const T> rest, HeadView<T> out) {
+    attend_top(TopKProblem<T> p, HeadView<const T> rest, HeadView<T> out, float* logsumexp) {
   float* const shared = dynamic_shared<float>();
   const unsigned column_tiles = unsigned(count_chunks(p.size.M, width));
   const int column = int(blockIdx.x % column_tiles) * width;
@@ -145,6 +146,8 @@ __global__ void __launch_bounds__(tile_threads, 2)
       }
       const int query = task.permutation[m0 + tile_row(i)];
       write_row(sum[i], 1.0f, block.batch_head.row(out, query) + column, p.M() - column);
+      if (logsumexp && column == 0 && tile_column() == 0)
+        logsumexp[task.batch_head * p.size.N + query] = softmax.logsumexp(i);
     }
   }
 }
@@ -153,7 +156,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
 
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 2)
-    member_gradient(TopKProblem<T> p, HeadView<const T> dout, Parts parts, HeadView<T> dq) {
+    member_gradient(TopKProblem<T> p, HeadView<const T> dout, const float* dlogsumexp, Parts parts, HeadView<T> dq) {
   float* const shared = dynamic_shared<float>();
   const unsigned column_tiles = unsigned(count_chunks(max(p.size.D, p.size.M), tile));
   const int column = int(blockIdx.x % column_tiles) * tile;
@@ -196,7 +199,9 @@ __global__ void __launch_bounds__(tile_threads, 2)
     for (int i = 0; i < 8; ++i) {
       for (int distance = 8; distance > 0; distance /= 2) delta[i] += __shfl_xor_sync(full_warp, delta[i], distance);
       delta[i] *= softmax.inverse(i);
-      if (tile_column() == 0 && m0 + tile_row(i) < task.end) mass_gradient += delta[i];
+      if (m0 + tile_row(i) >= task.end) continue;
+      if (tile_column() == 0) mass_gradient += delta[i];
+      if (dlogsumexp) delta[i] -= dlogsumexp[task.batch_head * p.size.N + task.permutation[m0 + tile_row(i)]];
     }
 
     float sum[8][4] = {};
@@ -385,28 +390,29 @@ TopKProblem<T> problem(const AttentionOperands<T>& in, int64_t C, int64_t k, con
 
 template <class T>
 void topk_attention_forward(Stream stream, const AttentionOperands<T>& in, int64_t C, int64_t k, ClusterView clusters,
-                            const int32_t* topk, const T* mass, HeadView<const T> rest, HeadView<T> out) {
+                            const int32_t* topk, const T* mass, HeadView<const T> rest, HeadView<T> out,
+                            Accum<T>* logsumexp) {
   const AttentionSize& size = in.size;
-  if (size.B * size.H * size.N * size.M == 0) return;
+  if (size.B * size.H * size.N == 0) return;
   const TopKProblem<T> p = problem(in, C, k, clusters, topk, mass);
   const int64_t tasks = size.B * size.H * p.tasks();
   if (suits_mma(p, rest, out)) {
     with_mma_columns(size, [&]<int columns> {
       using Shape = TopShape<T, columns>;
       launch(k <= Shape::keys ? attend_top_mma<T, true, columns> : attend_top_mma<T, false, columns>,
-             {tasks, mma_threads, Shape::forward_bytes, stream}, p, rest, out);
+             {tasks, mma_threads, Shape::forward_bytes, stream}, p, rest, out, logsumexp);
     });
     return;
   }
   with_tile_width(size.M, [&]<int width> {
-    launch(attend_top<T, width>, tile_blocks(stream, tasks, size.M, width), p, rest, out);
+    launch(attend_top<T, width>, tile_blocks(stream, tasks, size.M, width), p, rest, out, logsumexp);
   });
 }
 
 template <class T>
 void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int64_t C, int64_t k, ClusterView clusters,
-                             const int32_t* topk, const T* mass, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
-                             HeadView<T> dv, T* dmass, HeadView<T> drest) {
+                             const int32_t* topk, const T* mass, HeadView<const T> dout, const Accum<T>* dlogsumexp,
+                             HeadView<T> dq, HeadView<T> dk, HeadView<T> dv, T* dmass, HeadView<T> drest) {
   const AttentionSize& size = in.size;
   const TopKProblem<T> p = problem(in, C, k, clusters, topk, mass);
   const int64_t batch_heads = size.B * size.H, columns = size.D + size.M;
@@ -430,10 +436,11 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
         using Shape = TopShape<T, columns>;
         launch(
             k <= Shape::gradient_keys ? member_gradient_mma<T, true, columns> : member_gradient_mma<T, false, columns>,
-            {tasks, mma_threads, Shape::backward_bytes, stream}, p, dout, parts, dq);
+            {tasks, mma_threads, Shape::backward_bytes, stream}, p, dout, dlogsumexp, parts, dq);
       });
     else
-      launch(member_gradient<T>, tile_blocks(stream, tasks, std::max(size.D, size.M), tile), p, dout, parts, dq);
+      launch(member_gradient<T>, tile_blocks(stream, tasks, std::max(size.D, size.M), tile), p, dout, dlogsumexp, parts,
+             dq);
     sort_by_label(stream, {parts.batch_heads, 1, parts.each, size.S}, parts.keys, parts.order, parts.starts);
     const auto sum_up = [&]<int pack> {
       const int64_t blocks = parts.batch_heads * ceil_div(size.S, sum_keys) * ceil_div(columns, 32 * pack) +

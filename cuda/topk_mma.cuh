@@ -107,7 +107,7 @@ struct GatheredTiles {
 // once: the top keys fit into one tile of keys.
 template <class T, bool once, int columns>
 __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blocks(once))
-    attend_top_mma(TopKProblem<T> p, HeadView<const T> rest, HeadView<T> out) {
+    attend_top_mma(TopKProblem<T> p, HeadView<const T> rest, HeadView<T> out, float* logsumexp) {
   constexpr int keys = TopShape<T, columns>::keys;
   __shared__ GatheredIndices indices;
   const MemberTask task(p, 0, blockIdx.x);
@@ -154,8 +154,10 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      if (const int query = indices.members[block.warp_row() + mma_g() + 8 * half]; query >= 0)
+      if (const int query = indices.members[block.warp_row() + mma_g() + 8 * half]; query >= 0) {
         write_sums(sums, half, 1.0f, block.batch_head.row(out, query), p.M());
+        if (logsumexp && mma_t() == 0) logsumexp[task.batch_head * p.size.N + query] = softmax.logsumexp(half);
+      }
   }
 }
 
@@ -163,7 +165,8 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
 // and the task is one tile of members (task_bits).
 template <class T, bool once, int columns>
 __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_blocks(once))
-    member_gradient_mma(TopKProblem<T> p, HeadView<const T> dout, Parts parts, HeadView<T> dq) {
+    member_gradient_mma(TopKProblem<T> p, HeadView<const T> dout, const float* dlogsumexp, Parts parts,
+                        HeadView<T> dq) {
   constexpr int keys = TopShape<T, columns>::gradient_keys;
   // A warp sums up 16 keys of dK_top or dV_top: all columns, or half of them if a tile has only 16 keys.
   constexpr int key_tiles = keys / 16, width = columns * key_tiles / 2;
@@ -191,7 +194,10 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
         delta[half] += __shfl_xor_sync(full_warp, delta[half], 1);
         delta[half] += __shfl_xor_sync(full_warp, delta[half], 2);
         delta[half] *= softmax.inverse(half);
-        if (mma_t() == 0 && first + mma_g() + 8 * half < task.end) mass_gradient += delta[half];
+        if (first + mma_g() + 8 * half >= task.end) continue;
+        if (mma_t() == 0) mass_gradient += delta[half];
+        if (dlogsumexp)
+          delta[half] -= dlogsumexp[task.batch_head * p.size.N + task.permutation[first + mma_g() + 8 * half]];
       }
     };
 #pragma unroll 1

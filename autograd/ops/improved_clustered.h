@@ -26,15 +26,17 @@ Tensor centroid_topk_backward(const Tensor& centroids, const Tensor& k, const Te
                               const Tensor& drest, Tensor& dk, Tensor& dv);
 
 // ---- each query over the top keys of its cluster (topk_attention.cpp, equations 10 and 11)
-// Without mass [B, H, C] and rest [B, C, H, M], which are undefined together, the mass is 1 and the rest 0.
+// Without mass [B, H, C] and rest [B, C, H, M], which are undefined together, the mass is 1 and the rest 0. Writes the
+// logsumexp of each query's scores [B, H, N], unless it is null.
 Tensor topk_attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, const Clusters& clusters,
                               const Tensor& topk, const Tensor& mass, const Tensor& rest,
-                              const AttentionOptions& options);
+                              const AttentionOptions& options, Tensor* logsumexp = nullptr);
 struct TopKAttentionGradient {
   Tensor dq, dk, dv, dmass, drest;  // the last two undefined without mass and rest
 };
 TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
                                               const Clusters& clusters, const Tensor& topk, const Tensor& mass,
-                                              const AttentionOptions& options, const Tensor& dout);
+                                              const AttentionOptions& options, const Tensor& dout,
+                                              const Tensor& dlogsumexp = {});
 
 }  // namespace cairn

@@ -22,23 +22,27 @@ static Sizes expect_topk_attention(const Tensor& q, const Tensor& k, const Tenso
 // out_i = m_j (a_i V_T) + B_j with a_i = softmax over T_j of scale q_i . K_l.
 Tensor topk_attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, const Clusters& clusters,
                               const Tensor& topk, const Tensor& mass, const Tensor& rest,
-                              const AttentionOptions& options) {
+                              const AttentionOptions& options, Tensor* logsumexp) {
   const Sizes s = expect_topk_attention(q, k, v, clusters, topk, mass, options, optional({"rest", rest, "B C H M"}));
   check(mass.defined() == rest.defined(), "topk_attention: ", mass.defined() ? "rest" : "mass",
         " was never given a value");
   Tensor out({s['B'], s['N'], s['H'], s['M']}, q.dtype(), q.device());
+  if (logsumexp) *logsumexp = Tensor({s['B'], s['H'], s['N']}, sums_of(q), q.device());
   CAIRN_RUN("topk_attention", q,
             topk_attention_forward<T>(stream, operands<T>(kernel_size(s, options), q, k, v, options), s['C'], s['T'],
                                       view(clusters), topk.data<int32_t>(), data_or_null<T>(mass),
-                                      rest.defined() ? head_view<T>(rest) : HeadView<const T>{}, head_view<T>(out)));
+                                      rest.defined() ? head_view<T>(rest) : HeadView<const T>{}, head_view<T>(out),
+                                      logsumexp ? logsumexp->mutable_data<Accum<T>>() : nullptr));
   return out;
 }
 
 // With g_i the gradient of out_i:
 //   dm_j = sum_i g_i . (a_i V_T),  dB_j = sum_i g_i,  and attention over T_j with the gradient m_j g_i.
+// The gradient of logsumexp_i adds a_i to dS_i.
 TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
                                               const Clusters& clusters, const Tensor& topk, const Tensor& mass,
-                                              const AttentionOptions& options, const Tensor& dout) {
+                                              const AttentionOptions& options, const Tensor& dout,
+                                              const Tensor& dlogsumexp) {
   const Sizes s = expect_topk_attention(q, k, v, clusters, topk, mass, options, {"the gradient", dout, "B N H M"});
   TopKAttentionGradient g{empty_like(q), empty_like(k), empty_like(v), {}, {}};
   if (mass.defined()) {
@@ -48,8 +52,8 @@ TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, 
   CAIRN_RUN("topk_attention", q,
             topk_attention_backward<T>(stream, operands<T>(kernel_size(s, options), q, k, v, options), s['C'], s['T'],
                                        view(clusters), topk.data<int32_t>(), data_or_null<T>(mass), head_view<T>(dout),
-                                       head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv),
-                                       mass.defined() ? g.dmass.mutable_data<T>() : nullptr,
+                                       data_or_null<Accum<T>>(dlogsumexp), head_view<T>(g.dq), head_view<T>(g.dk),
+                                       head_view<T>(g.dv), mass.defined() ? g.dmass.mutable_data<T>() : nullptr,
                                        mass.defined() ? head_view<T>(g.drest) : HeadView<T>{}));
   return g;
 }

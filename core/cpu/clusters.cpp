@@ -28,6 +28,18 @@ void sort_by_label(Stream, ClusterSizes size, const int32_t* labels, int32_t* pe
   });
 }
 
+void list_members(Stream, ClusterSizes size, int64_t width, ClusterView clusters, int32_t* members) {
+  parallel_tasks(size.B * size.H, [=](int64_t batch_head) {
+    const int32_t* const offsets = clusters.offsets + batch_head * (size.C + 1);
+    for (int64_t c = 0; c < size.C; ++c) {
+      int32_t* const list = members + (batch_head * size.C + c) * width;
+      const int64_t count = std::min<int64_t>(width, offsets[c + 1] - offsets[c]);
+      std::copy_n(clusters.permutation + batch_head * size.N + offsets[c], count, list);
+      std::fill_n(list + count, width - count, -1);
+    }
+  });
+}
+
 void position_labels(Stream, ClusterSizes size, const int32_t* lengths, bool shift, int32_t* labels) {
   parallel_tasks(size.B * size.H, [=](int64_t batch_head) {
     const int64_t n = lengths ? lengths[batch_head / size.H] : size.N;

@@ -3,6 +3,8 @@
 #include "core/kernels/topk_attention.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "core/cpu/attention_tiles.h"
@@ -29,6 +31,7 @@ struct MemberTile {
   T *query_rows, *gradient_rows;    // [members, D], [members, M]
   T *weights, *factors, *dweights;  // [members, top] each
   T *out, *dquery, *dk, *dv;        // [members, M], [members, D], [k, D], [k, M]
+  T logsumexp[tile_members];
 
   MemberTile(const AttentionSize& size_, const Dropout& dropout_, int64_t k_)
       : size(size_), dropout(dropout_), dropout_key(dropout_.active() ? dropout_.draw.key() : PhiloxKey{}), k(k_) {
@@ -58,8 +61,9 @@ struct MemberTile {
     gemm_tile(false, true, rows, top, size.D, size.scale, query_rows, size.D, key_rows, size.D, 0.0, weights, top);
     for (int64_t i = 0; i < rows; ++i) {
       T* a = weights + i * top;
-      const T sum = exponentials(a, top, finite_shift(maximum(a, top)), a);
+      const T shift = finite_shift(maximum(a, top)), sum = exponentials(a, top, shift, a);
       scale(a, top, sum == 0 ? T(0) : 1 / sum);
+      logsumexp[i] = shift + std::log(sum);
       if (dropout.active()) draw_factors(members[i], factors + i * top);
     }
   }
@@ -89,7 +93,8 @@ void each_tile(const int32_t* permutation, const int32_t* offsets, F&& f) {
 
 template <class T>
 void topk_attention_forward(Stream, const AttentionOperands<T>& in, int64_t C, int64_t k, ClusterView clusters,
-                            const int32_t* topk, const T* mass, HeadView<const T> rest, HeadView<T> out) {
+                            const int32_t* topk, const T* mass, HeadView<const T> rest, HeadView<T> out,
+                            Accum<T>* logsumexp) {
   const AttentionSize& size = in.size;
   const Dropout& dropout = in.dropout;
   const int64_t H = size.H, N = size.N, M = size.M;
@@ -112,21 +117,27 @@ void topk_attention_forward(Stream, const AttentionOperands<T>& in, int64_t C, i
         // [eq. 11] [eq. 15] [eq. 16] Weights times values, added to the rest.
         gemm_tile(false, false, rows, M, tile.top, 1.0, tile.weights, tile.top, tile.value_rows, M, rest ? 1.0 : 0.0,
                   tile.out, M);
-        for (int64_t i = 0; i < rows; ++i) std::copy_n(tile.out + i * M, M, out.at(b, members[i], h));
+        for (int64_t i = 0; i < rows; ++i) {
+          std::copy_n(tile.out + i * M, M, out.at(b, members[i], h));
+          if (logsumexp) logsumexp[batch_head * N + members[i]] = tile.logsumexp[i];
+        }
       });
     }
   });
   // Queries of no cluster come after the last cluster.
   parallel_tasks(size.B * H, [&](int64_t batch_head) {
-    for (int64_t member = clusters.offsets[batch_head * (C + 1) + C]; member < N; ++member)
-      std::fill_n(out.at(batch_head / H, clusters.permutation[batch_head * N + member], batch_head % H), M, T(0));
+    for (int64_t member = clusters.offsets[batch_head * (C + 1) + C]; member < N; ++member) {
+      const int64_t query = clusters.permutation[batch_head * N + member];
+      std::fill_n(out.at(batch_head / H, query, batch_head % H), M, T(0));
+      if (logsumexp) logsumexp[batch_head * N + query] = -std::numeric_limits<Accum<T>>::infinity();
+    }
   });
 }
 
 template <class T>
 void topk_attention_backward(Stream, const AttentionOperands<T>& in, int64_t C, int64_t k, ClusterView clusters,
-                             const int32_t* topk, const T* mass, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
-                             HeadView<T> dv, T* dmass, HeadView<T> drest) {
+                             const int32_t* topk, const T* mass, HeadView<const T> dout, const Accum<T>* dlogsumexp,
+                             HeadView<T> dq, HeadView<T> dk, HeadView<T> dv, T* dmass, HeadView<T> drest) {
   const AttentionSize& size = in.size;
   const Dropout& dropout = in.dropout;
   const int64_t H = size.H, N = size.N, S = size.S, D = size.D, M = size.M;
@@ -162,8 +173,9 @@ void topk_attention_backward(Stream, const AttentionOperands<T>& in, int64_t C, 
           if (dropout.active())
             for (int64_t l = 0; l < top; ++l) da[l] *= factor[l];
           // [grad. 9] delta = g . (a V_top): a member's part of dm, and what the softmax's gradient subtracts
-          const T delta = dot(a, da, top);
+          T delta = dot(a, da, top);
           if (mass) dmass[cluster] += delta;
+          if (dlogsumexp) delta -= T(dlogsumexp[batch_head * N + members[i]]);
           // [grad. 11] dB_j: the sum over the cluster
           if (mass) add_scaled(drest.at(b, c, h), M, T(1), g);
           // [grad. 10] dS over the top keys: the softmax's gradient, times the mass and the scale

@@ -31,6 +31,8 @@ CAIRN_HD inline int32_t position_label(int64_t i, int64_t n, int64_t C, bool shi
 CAIRN_KERNELS(
     // Sorts queries, or whatever has labels. Labels outside [0, C) count as -1.
     void sort_by_label(Stream, ClusterSizes, const int32_t* labels, int32_t* permutation, int32_t* offsets);
+    // members [B, H, C, width]: the first `width` members of each cluster, then -1.
+    void list_members(Stream, ClusterSizes, int64_t width, ClusterView, int32_t* members);
     // labels [B, H, N] in [0, C): position_label, -1 beyond the batch element's length (lengths [B], or null: all N).
     void position_labels(Stream, ClusterSizes, const int32_t* lengths, bool shift, int32_t* labels);)
 

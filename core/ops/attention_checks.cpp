@@ -1,5 +1,6 @@
 #include "core/ops/attention_checks.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
@@ -70,6 +71,10 @@ Sizes expect_attention(const char* operation, const Tensor& q, const Tensor& k, 
     check(mask.allowed.rank() <= 4 && broadcast(mask.allowed.shape(), full, operation) == full, operation,
           ": a mask of shape ", mask.allowed.shape(), " does not broadcast to [B, H, N, S] = ", full);
   }
+  const Blocks& blocks = mask.pattern.blocks;
+  check(blocks.none() ||
+            (mask.pattern.window < 0 && std::max(blocks.query_bits, blocks.key_bits) <= 30 && blocks.key_bits >= 0),
+        operation, ": expected a pattern with blocks to have no window, and at most 2^30 positions in a block");
   check(mask.pattern.global >= 0, operation, ": expected a pattern's global positions to be at least 0, got ",
         mask.pattern.global);
   check(options.dropout.p >= 0 && options.dropout.p <= 1, operation, ": expected a dropout probability, got ",

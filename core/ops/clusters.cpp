@@ -30,6 +30,17 @@ Clusters clusters_of(const Tensor& labels, int64_t count) {
   return clusters;
 }
 
+Tensor list_members(const Clusters& clusters, int64_t width) {
+  const Tensor& labels = clusters.labels();
+  const Sizes s = expect("list_members", {of_type(DType::int32, "labels", labels, "B H N")});
+  clusters.check("list_members", labels.shape(), labels.device());
+  check<UsageError>(width >= 1, "list_members: width = ", width, ", expected at least 1");
+  Tensor members({s['B'], s['H'], clusters.count(), width}, DType::int32, labels.device());
+  CAIRN_CALL("list_members", labels,
+             list_members(stream, sizes(clusters), width, view(clusters), members.mutable_data<int32_t>()));
+  return members;
+}
+
 Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t clusters, bool shift, Device device) {
   check(shape.rank() == 3, "position_labels: expected a shape [B, H, N], got ", shape);
   check_clusters("position_labels", clusters, 1, shape[2]);

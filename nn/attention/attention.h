@@ -19,6 +19,7 @@ struct AttentionChoices {
   Tensor planes;       // float32 [bits, D + 1]: the hyperplanes of the hash, the last column their thresholds
   Tensor codes;        // uint64 [B, H, N]: the hashes of the queries
   Tensor labels;       // int32 [B, H, N]: the cluster of each query, -1 for none
+  Tensor key_labels;   // int32 [B, H, S]: of each key, if keys are clustered
   Tensor topk;         // int32 [B, H, C, k] or [B, H, N, k]: the top keys of each cluster or query
   Tensor mass;         // [B, H, C]: the weights of the centroids on these keys; always computed
   Tensor buckets;      // int32 [B, H, R, N]: the bucket of each query in each round, -1 for none
@@ -75,7 +76,8 @@ class Attention : public Module {
   // it does not, or if its name says that it does.
   virtual std::string full_because(int64_t /*queries*/, int64_t /*keys*/) const { return ""; }
 
-  // The numbers of clusters, of iterations that find them, and of top keys that the specification asks for. 0: none.
+  // The numbers of clusters of queries, of iterations that find them, and of top keys that the specification asks for.
+  // 0: none.
   virtual int64_t clusters() const { return 0; }
   virtual int iterations() const { return 0; }
   virtual int64_t topk() const { return 0; }

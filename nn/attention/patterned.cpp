@@ -29,12 +29,15 @@ struct Patterned : Attention {
     check<UsageError>(q.size(1) == k.size(1), "attention '", spec(), "' depends on the positions of one sequence, ",
                       "so it has no cross attention: ", q.size(1), " queries, ", k.size(1), " keys");
     check<UsageError>(mask.pattern.all(), "attention '", spec(), "' cannot honor a pattern besides its own");
-    const Dropout dropout = context.weights_dropout(Purpose::attention_dropout);
-    std::vector<KeySet> sets{{dilation, {window, global}, dropout}};
+    const auto set = [&](const Pattern& pattern, int64_t classes, Purpose purpose) {
+      KeySet keys{q, k, v, options(mask, context, purpose), classes};
+      keys.options.mask.pattern = pattern;
+      return keys;
+    };
+    if (!strided) return joined_attention({set({window, global}, dilation, Purpose::attention_dropout)});
     // The residue class contains the position itself and those at distance W, so the window leaves them out.
-    if (strided)
-      sets = {{1, {window - 1, 0, false}, dropout}, {window, {}, context.weights_dropout(Purpose::class_dropout)}};
-    return joined_attention(q, k, v, sets, {.mask = mask, .scale = scale()});
+    return joined_attention(
+        {set({window - 1, 0, false}, 1, Purpose::attention_dropout), set({}, window, Purpose::class_dropout)});
   }
   double flops(const AttentionWork& work) const override {
     return work.attend(2 * (double(window) + double(global)) + 1 + (strided ? work.length / double(window) : 0));

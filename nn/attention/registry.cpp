@@ -16,6 +16,7 @@ namespace cairn {
   X(shared_full)                    \
   X(clustered)                      \
   X(improved_clustered)             \
+  X(clustered_keys)                 \
   X(oracle_top)                     \
   X(position)                       \
   X(improved_position)              \
@@ -48,7 +49,7 @@ void add_attention_variant(const AttentionVariant& variant) {
 AttentionChoices AttentionChoices::to(Device device) const {
   AttentionChoices result = *this;
   for (Tensor* x : {&result.planes, &result.codes, &result.labels, &result.topk, &result.mass, &result.buckets,
-                    &result.key_buckets})
+                    &result.key_buckets, &result.key_labels})
     if (x->defined()) *x = x->to(device);
   return result;
 }

@@ -68,8 +68,10 @@ BatchHeads weights_by_reference(const Trial& trial, Attention& attention, const 
     p.queries = length(in.mask.query_lengths, b, weights.N), p.keys = length(in.mask.key_lengths, b, weights.S);
     p.scale = attention.scale() != 0 ? attention.scale() : 1 / std::sqrt(double(D));
     p.visible = [&](int64_t i, int64_t j) { return may_attend(in.mask, b, h, i, j); };
-    for (const auto& [name, choice] :
-         {std::pair("labels", made.labels), {"buckets", made.buckets}, {"key_buckets", made.key_buckets}})
+    for (const auto& [name, choice] : {std::pair("labels", made.labels),
+                                       {"key_labels", made.key_labels},
+                                       {"buckets", made.buckets},
+                                       {"key_buckets", made.key_buckets}})
       if (choice.defined())
         p.chosen[name] =
             matrix_of(choice.to_vector<int32_t>(), head, choice.rank() == 4 ? choice.size(2) : 1, choice.size(-1));
@@ -189,8 +191,8 @@ TEST_CASE("every attention variant takes each choice that it is given", "[attent
     Choices own, made;
     const Tensor out = in.run(*attention, context_of(generator, &own)).value();
     others.run(*attention, context_of(other, &made));
-    for (Tensor Choices::*which : {&Choices::planes, &Choices::codes, &Choices::labels, &Choices::topk,
-                                   &Choices::buckets, &Choices::key_buckets}) {
+    for (Tensor Choices::*which : {&Choices::planes, &Choices::codes, &Choices::labels, &Choices::key_labels,
+                                   &Choices::topk, &Choices::buckets, &Choices::key_buckets}) {
       if (!(made.*which).defined() || same_bits(made.*which, own.*which)) continue;
       Choices given;
       given.*which = (made.*which).clone();

@@ -200,7 +200,9 @@ TEST_CASE("a gradient repeats the draws of its forward pass, even after the gene
       {"attention", [](const auto& x, const auto& o) { return attention(x, x, x, o); }},
       {"joined_attention",
        [&](const auto& x, const auto& o) {
-         return joined_attention(x, x, x, {{1, {1, 0, false}, o.dropout}, {2, {}, o.dropout}});
+         AttentionOptions window = o;
+         window.mask.pattern = {1, 0, false};
+         return joined_attention({{x, x, x, window}, {x, x, x, o, 2}});
        }},
       {"chunk_attention", [&](const auto& x, const auto& o) { return chunk_attention(x, x, x, clusters, {}, o); }},
       {"improved_clustered",

@@ -20,18 +20,31 @@ std::vector<Positions> every_kind() {
     for (int32_t window : {-1, 0, 1, 5, 12, maximum})
       for (int32_t global : {0, 1, 6, maximum})
         for (bool self : {true, false}) kinds.push_back({causal, {window, global, self}});
+  for (int query_bits : {0, 1, 3})
+    for (int key_bits : {0, 2, 3}) {
+      kinds.push_back({query_bits == key_bits, {.blocks = {query_bits, key_bits}}});
+      for (bool later : {false, true}) kinds.push_back({false, {.blocks = {query_bits, key_bits, true, later}}});
+    }
   return kinds;
 }
 
 std::string text(const Positions& p) {
   return "window " + std::to_string(p.pattern.window) + " global " + std::to_string(p.pattern.global) +
-         (p.pattern.self ? "" : " without self") + (p.causal ? " causal" : "");
+         (p.pattern.self ? "" : " without self") + (p.causal ? " causal" : "") +
+         (p.pattern.blocks.none() ? ""
+                                  : " blocks of 2^" + std::to_string(p.pattern.blocks.query_bits) + " and 2^" +
+                                        std::to_string(p.pattern.blocks.key_bits) +
+                                        (p.pattern.blocks.far ? p.pattern.blocks.later ? " far" : " before" : " near"));
 }
 
 // Visibility by its definition.
 bool sees(const Positions& p, int64_t i, int64_t j) {
   if (p.causal && j > i) return false;
-  const auto [window, global, self] = p.pattern;
+  const auto [window, global, self, blocks] = p.pattern;
+  if (!blocks.none()) {
+    const int64_t to = j / (1 << blocks.key_bits) - i / (1 << blocks.query_bits);
+    return blocks.far ? to < -1 || (to > 1 && blocks.later) : std::abs(to) <= 1;
+  }
   if (window < 0) return true;
   if (i < global || j < global) return true;
   return std::abs(i - j) <= window && (self || i != j);

@@ -97,6 +97,9 @@ inline std::vector<std::pair<std::string, AttentionMask>> every_mask(const HeadS
   masks.push_back({"a window", {.pattern = {share(9)}}});
   masks.push_back({"global positions", {.causal = true, .pattern = {share(40), 1}}});
   masks.push_back({"a window without itself", {.pattern = {share(9) + 1, 0, false}}});
+  masks.push_back({"near blocks", {.causal = true, .pattern = {.blocks = {3, 3}}}});
+  masks.push_back({"far blocks", {.pattern = {.blocks = {3, 1, true}}}});
+  masks.push_back({"far blocks before", {.pattern = {.blocks = {2, 4, true, false}}}});
   masks.push_back({"everything and a pattern", every_way_masked(s)});
   masks.back().second.pattern = {share(10), 2, false};
   return masks;

@@ -37,9 +37,31 @@ OPERATION("clusters_of") {
   add(integers({1, 2, 1000}, 3, 3), 5);
 }
 
+OPERATION("list_members") {
+  for (const int64_t width : {1, 3, 40}) {
+    Case& test = op.add(concat("width ", width), {integers({2, 3, 31}, -1, 5)});
+    test.forward = [width](const Variables& t) {
+      return Variables{Variable(list_members(clusters_of(t[0].value(), 5), width))};
+    };
+    test.reference = [width](const Tensors& t) {
+      std::vector<int32_t> lists;
+      for (int64_t row = 0; row < 2 * 3; ++row)
+        for (int c = 0; c < 5; ++c) {
+          const size_t first = lists.size();
+          for (int32_t i = 0; i < 31; ++i)
+            if (t[0].data<int32_t>()[row * 31 + i] == c && lists.size() < first + size_t(width)) lists.push_back(i);
+          lists.resize(first + size_t(width), -1);
+        }
+      return Tensors{Tensor::from(lists, {2, 3, 5, width})};
+    };
+  }
+}
+
 TEST_CASE("clusters_of needs a number of clusters", "[clusters_of]") {
   CHECK_ERROR(clusters_of(Tensor::zeros({1, 1, 3}, DType::int32), -1),
               "clusters_of: clusters = -1, expected at least 0");
+  CHECK_ERROR(list_members(clusters_of(Tensor::zeros({1, 1, 3}, DType::int32), 2), 0),
+              "list_members: width = 0, expected at least 1");
 }
 
 namespace {

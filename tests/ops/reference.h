@@ -200,7 +200,11 @@ inline bool may_attend(const AttentionMask& mask, int64_t b, int64_t h, int64_t 
   if (mask.query_lengths.defined() && i >= mask.query_lengths.data<int32_t>()[b]) return false;
   if (mask.key_lengths.defined() && j >= mask.key_lengths.data<int32_t>()[b]) return false;
   if (mask.causal && j > i) return false;
-  const auto [window, global, self] = mask.pattern;
+  const auto [window, global, self, blocks] = mask.pattern;
+  if (!blocks.none()) {
+    const int64_t to = j / (1 << blocks.key_bits) - i / (1 << blocks.query_bits);
+    if (blocks.far ? std::abs(to) <= 1 || (to > 0 && !blocks.later) : std::abs(to) > 1) return false;
+  }
   const int64_t distance = i < j ? j - i : i - j;
   if (window >= 0 && (distance > window || (!self && distance == 0)) && std::min(i, j) >= global) return false;
   if (!mask.allowed.defined()) return true;
