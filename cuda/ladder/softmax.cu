@@ -1,6 +1,6 @@
 // Softmax over rows, y_c = exp(x_c - max) / sum, in five steps. For n = rows * cols floats the floor is 8 n bytes: each
 // is read and written once. Rows have at most 1024 elements, a multiple of 4. The library's kernel is cuda/softmax.cu:
-// steps 3 and 5, for rows of any length.
+// steps 3 to 5, for rows of any length.
 #include <cmath>
 
 #include "cuda/common.cuh"
