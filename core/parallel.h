@@ -1,5 +1,6 @@
 #pragma once
-// Loops over threads.
+// Loops over threads. (A child of fork() may only exec or _exit: it lacks these threads, and exit() waits for them
+// forever.)
 //
 // Work is cut into chunks. Their size depends on the problem alone, never on the number of threads, and partial sums of
 // chunks are added in order. So any number of threads gives the same bits.
