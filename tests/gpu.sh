@@ -109,7 +109,8 @@ bench=("$bin/attention-bench")
 step device 15 '^NVIDIA' bash -c 'nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
   exec "$0" run --device cuda --attention full --length 16 --batch 1 --repeat 1' "${bench[@]}" || exit 1
 
-# The tests run in eight processes. Each takes every 32nd case, and then the next list.
+# The tests run in eight processes. Each takes every 32nd case, and then the next list. (They may have been built on another
+# machine, so they are told where the programs and the repository are.)
 export CAIRN_PROGRAMS=$bin CAIRN_SOURCE_DIR=$PWD
 tests=("$bin/cairn-cuda-tests" --reporter compact --durations yes --warn NoTests)
 names() {  # as Catch2 2 lists them, or else Catch2 3
