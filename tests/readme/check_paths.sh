@@ -32,10 +32,9 @@ while IFS= read -r line; do
 done <core/READING.md
 end_path
 [ "$paths" -eq 3 ] || fail "expected 3 paths, got $paths"
-# Every file or folder that a document names in backquotes with a slash exists (in cuda/README.md's predictions these are
-# kernels).
+# Every file or folder that a document names in backquotes with a slash exists.
 for readme in *.md */*.md */*/*.md; do
-  for name in $(sed '/<!-- predictions/,/<!-- end/d' "$readme" | grep -oE '`[a-z_]+/[A-Za-z0-9_./-]*`' | tr -d '`' | grep -vE '^build/|foo'); do
+  for name in $(grep -oE '`[a-z_]+/[A-Za-z0-9_./-]*`' "$readme" | tr -d '`' | grep -vE '^build/|foo'); do
     [ -e "$name" ] || { echo "$readme: no such file: $name"; status=1; }
   done
   for link in $(grep -oE '\]\([^)#: ]+[)#]' "$readme" | tr -d '](#)'); do  # no addresses
