@@ -4,8 +4,8 @@
 
 namespace cairn {
 
-// The gradients of the parts, from the last to the first. Each adds in place to what those before it have computed; on a
-// tape of three operations, these would be three more tensors.
+// The gradients of the parts, from the last to the first. Each adds in place to what those before it have computed; the
+// tape would need three more tensors.
 ImprovedClusteredResult improved_clustered(const Variable& q, const Variable& k, const Variable& v,
                                            const Clusters& clusters, int64_t top, const AttentionOptions& options,
                                            const AttentionOptions& rest_options, bool mass_gradient,
