@@ -11,7 +11,7 @@
 //   assign   centroids are in shared memory, up to 256 at a time; a thread finds the nearest one of its query
 //   count    a block counts members and their bits in shared memory
 //   vote     a warp takes a cluster: it adds up the counts of all blocks of the row and votes the new centroid
-// A last assignment follows.
+// A last assignment follows. (Ending early when no label changes is not exact: ties draw new bits in each iteration.)
 //
 // Launch. There are two forms; they differ in how the blocks of a row exchange their counts.
 //

@@ -13,7 +13,8 @@ namespace cairn::cpu {
 
 // Rows of a tile are queries, columns are keys. Forward, a tile of scores and its keys fit into an L2 cache; backward
 // needs two tiles at once, so it takes fewer keys. Keys and values are packed again for each tile, so taller tiles pack
-// less. With a mask, tiles are shorter, because only tiles that are hidden as a whole are skipped.
+// less (128 by 256 or 64 by 512: 2 to 15% slower). With a mask, tiles are shorter, because only tiles that are hidden
+// as a whole are skipped.
 struct TileSize {
   int64_t queries, keys, keys_backward;
 };
