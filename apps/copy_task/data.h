@@ -29,7 +29,7 @@ struct Batch {
 // Indices of the random streams of sequences (Purpose::data). Training, evaluation, and the examples of reports and
 // `show` have one each, so they share no sequences.
 inline constexpr uint32_t training_data = 0, evaluation_data = 1, displayed_data = 2;
-// `batch` fresh sequences, which the random stream determines.
-Batch make_batch(int64_t batch, int64_t length, RandomStream& random);
+// `batch` fresh sequences, which the random stream determines. Causal: the second copy is masked, all of it.
+Batch make_batch(int64_t batch, int64_t length, RandomStream& random, bool causal = false);
 
 }  // namespace cairn::copy_task

@@ -24,6 +24,7 @@ void evaluate_command(CommandLine& line) {
   std::vector<std::string> specs = split_specs(attention);
   if (specs.empty()) specs = {settings.model.attention};
   const auto swap = [&](const std::string& spec) {
+    if (run.model->causal) check_causal(spec);
     run.model->encoder.swap_attention(spec, settings.transformer().attention_defaults);
   };
   for (const std::string& spec : specs)  // checks all before it evaluates any

@@ -6,6 +6,7 @@
 
 #include "apps/common/format.h"
 #include "apps/common/program.h"
+#include "apps/common/variants.h"
 #include "core/ops.h"
 #include "core/trace.h"
 #include "nn/io/json.h"
@@ -14,16 +15,19 @@ namespace cairn::copy_task {
 
 using Json = nlohmann::ordered_json;
 
-Model::Model(const TransformerOptions& options, int64_t n_, Generator& generator)
+Model::Model(const TransformerOptions& options, int64_t n_, Generator& generator, bool causal_)
     : embedding(tokens, options.features(), generator),
       encoder(options, generator),
       output(options.features(), classes, generator),
-      n(n_) {}
+      n(n_),
+      causal(causal_) {
+  if (causal) name_in_errors("--attention", [&] { check_causal(options.attention); });
+}
 
 Variable Model::operator()(const Tensor& input, const Context& context) const {
   const trace::Span span("forward", "program");
   const Variable x = cast(embedding(input.to(embedding.weight.device())), activations);
-  return cast(output(encoder(positions(x), {}, context)), DType::float32);
+  return cast(output(encoder(positions(x), {.causal = causal}, context)), DType::float32);
 }
 
 std::string Model::full_note() const { return full_attention_note(*encoder.layers[0]->attention.attention, n, n); }
@@ -50,7 +54,7 @@ Metrics evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t
   double loss = 0;
   int64_t right = 0, all = 0, masked_right = 0, masked = 0;
   for (int64_t done = 0; done < sequences && !(may_stop && interrupted()); done += evaluation_batch) {
-    const Batch data = make_batch(std::min(evaluation_batch, sequences - done), length, random);
+    const Batch data = make_batch(std::min(evaluation_batch, sequences - done), length, random, model.causal);
     generator.set_step(step * 1000003 + uint64_t(done));
     const Tensor logits = model(data.input, {.generator = &generator}).value().to(Device::cpu);
     loss += cross_entropy(logits, data.target).value().item() * double(data.target.elements());

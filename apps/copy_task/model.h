@@ -13,9 +13,11 @@ struct Model : Module {
   Encoder encoder;
   Linear output;
   SinusoidalPositions positions;
-  int64_t n;  // tokens of a sequence
+  int64_t n;    // tokens of a sequence
+  bool causal;  // a position sees only those before it, and itself
 
-  Model(const TransformerOptions& options, int64_t n, Generator& generator);
+  // Error (UsageError): the model is causal, and its attention variant cannot be.
+  Model(const TransformerOptions& options, int64_t n, Generator& generator, bool causal = false);
   void fields(Fields& f) override {
     f("embedding", embedding);
     f("encoder", encoder);

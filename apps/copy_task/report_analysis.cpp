@@ -71,7 +71,7 @@ std::vector<std::vector<ClusterPairs>> count_pairs(Model& model, int64_t length,
   RandomStream random(seed, 1, Purpose::data, displayed_data);
   Generator generator(~seed);
   for (int64_t done = 0; done < sequences; done += evaluation_batch) {
-    const Batch batch = make_batch(std::min(evaluation_batch, sequences - done), length, random);
+    const Batch batch = make_batch(std::min(evaluation_batch, sequences - done), length, random, model.causal);
     generator.set_step(uint64_t(done) + 1);
     std::vector<Observation> seen(layers.size());
     for (size_t i = 0; i < layers.size(); ++i) layers[i]->attention.observation = &seen[i];

@@ -204,11 +204,13 @@ void write_report(RunFolder& run, const TrainState& state, const nlohmann::order
   const nlohmann::ordered_json& found = result.is_null() ? state.metrics : result;
   const auto metric = [&](const char* name) { return found.is_null() ? NAN : number_or_nan(found.at(name)); };
   const TransformerOptions& options = settings.model;
-  Report page(concat("Copy task with ", options.attention, " attention"),
-              concat("A transformer with ", count(options.layers, "layer"), " of ", count(options.heads, "head"),
-                     " was trained on sequences 0w0w, where w has ", count(settings.length, "random symbol"),
-                     ". Each copy has ", count(masked_per_half(settings.length), "masked symbol"),
-                     "; the other copy shows the symbol in the same place."));
+  Report page(
+      concat("Copy task with ", options.attention, " attention"),
+      concat("A transformer with ", count(options.layers, "layer"), " of ", count(options.heads, "head"),
+             " was trained on sequences 0w0w, where w has ", count(settings.length, "random symbol"),
+             settings.causal ? concat(". All of the second copy is masked; the first shows it.")
+                             : concat(". Each copy has ", count(masked_per_half(settings.length), "masked symbol"),
+                                      "; the other copy shows the symbol in the same place.")));
   page.summary({{"Masked symbols right", percent(metric("masked_accuracy")), "on fresh sequences"},
                 {"All symbols right", percent(metric("accuracy")), "visible symbols included"},
                 {"Loss", number(metric("loss")), "nats per symbol"},
@@ -239,7 +241,7 @@ void write_report(RunFolder& run, const TrainState& state, const nlohmann::order
   write_curves(page, run, state.step, "loss (nats per symbol)", accuracy);
 
   RandomStream random(seed, 0, Purpose::data, displayed_data);
-  const Example example = run_example(model, make_batch(1, settings.length, random), seed);
+  const Example example = run_example(model, make_batch(1, settings.length, random, model.causal), seed);
   write_example(page, example);
   write_attention(page, options.attention, example);
   write_clusters(page, settings, model, example);

@@ -11,6 +11,7 @@ namespace cairn::copy_task {
 
 struct Settings {
   int64_t length = 31, batch = 32;
+  bool causal = false;  // the second copy is masked, and no position sees a later one
   TransformerOptions model;
   int64_t topk = 0;  // top keys of variants that set none; 0: the variant's default
   TrainingOptions training;

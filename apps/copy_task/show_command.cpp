@@ -152,7 +152,8 @@ void show_command(CommandLine& line) {
   }
   if (length == 0) length = 31;
   RandomStream random(1, uint64_t(example), Purpose::data, displayed_data);
-  const Batch batch = words.empty() ? make_batch(1, length, random) : read_sequence(words, length);
+  const Batch batch =
+      words.empty() ? make_batch(1, length, random, run && run->model->causal) : read_sequence(words, length);
   Example shown{batch.input.to_vector<int32_t>(), batch.target.to_vector<int32_t>(), {}, {}};
   if (run) shown = run_example(*run->model, batch, uint64_t(run->settings.compute.seed));
   if (!tensors.empty()) write_tensors(tensors, shown, layer);

@@ -20,7 +20,7 @@ static std::string plateau_note(const Metrics& found) {
 Json train(const Run& run, const Settings& settings, const DeviceAndDType& compute) {
   const auto seed = uint64_t(settings.compute.seed);
   Generator generator(seed);
-  Model model(settings.transformer(), sequence_length(settings.length), generator);
+  Model model(settings.transformer(), sequence_length(settings.length), generator, settings.causal);
   note(model.full_note(), run.quiet);
   if (run.begins() && !settings.init_from.empty()) initialize(model, settings.init_from);
   place(model, compute);
@@ -29,7 +29,7 @@ Json train(const Run& run, const Settings& settings, const DeviceAndDType& compu
   while (training.next()) {
     const auto step = uint64_t(training.step());
     RandomStream random(seed, step, Purpose::data, training_data);
-    const Batch batch = make_batch(settings.batch, settings.length, random).to(compute.device);
+    const Batch batch = make_batch(settings.batch, settings.length, random, settings.causal).to(compute.device);
     const Share mine = training.share(settings.batch);
     generator.set_step(step);
     generator.set_first_example(mine.begin);
@@ -60,7 +60,7 @@ SavedRun::SavedRun(const char* option, const std::string& folder) {
   const FoundCheckpoint checkpoint = open_run(option, folder, fields);
   step = state_of(checkpoint).step;
   Generator generator(uint64_t(settings.compute.seed));
-  model = std::make_unique<Model>(settings.transformer(), sequence_length(settings.length), generator);
+  model = std::make_unique<Model>(settings.transformer(), sequence_length(settings.length), generator, settings.causal);
   restore(checkpoint, *model, nullptr);
 }
 

@@ -60,15 +60,6 @@ void Settings::fields(SettingFields& f) {
 
 static const AttentionMask causal{.causal = true};
 
-// Tries the variant on two positions. Error (UsageError): it cannot hide the later one.
-static void check_causal(const std::string& spec) {
-  const Variable x(Tensor::zeros({1, 2, 1, 1}, DType::float32));
-  const Generator generator;
-  AttentionContext context;
-  context.generator = &generator;
-  (*make_attention(spec))(x, x, x, causal, context);
-}
-
 Model::Model(const Settings& settings, Generator& generator)
     : embedding(byte_values, settings.model.features(), generator),
       encoder(settings.model, generator),
@@ -87,18 +78,9 @@ Variable Model::operator()(const Tensor& input, const Context& given) const {
   return cast(output(encoder(positions(x), causal, given)), DType::float32);
 }
 
-void Model::set_attention(const std::string& spec) try {
+void Model::set_attention(const std::string& spec) {
   check_causal(spec);
   if (spec != encoder.attentions().front()->attention->spec()) encoder.swap_attention(spec);
-} catch (const UsageError& error) {
-  std::string names;
-  for (const AttentionVariant* variant : attention_variants())
-    for (const char* const number : {"", "-1"}) try {
-        check_causal(concat(variant->name, number));
-        names += concat(names.empty() ? "" : ", ", variant->name);
-      } catch (const UsageError&) {  // it has no number, or needs one, or cannot be causal
-      }
-  throw UsageError(concat(error.what(), "; these can be causal: ", names));
 }
 
 double bits_per_byte(const Model& model, const std::string& text, int64_t every, bool may_stop) {

@@ -279,8 +279,8 @@ TEST_CASE("a member that is missing has no part in topk_attention's gradient of 
 
 TEST_CASE("topk_attention on CUDA has no more parts than ints count", "[gpu]") {
   AttentionOperands<float> none{};
-  CHECK_ERROR(gpu::topk_attention_backward<float>({}, none, 1 << 20, 1 << 20, {}, nullptr, nullptr, {}, {}, {}, {},
-                                                  nullptr, {}),
+  CHECK_ERROR(gpu::topk_attention_backward<float>({}, none, 1 << 20, 1 << 20, {}, nullptr, nullptr, {}, nullptr, {}, {},
+                                                  {}, nullptr, {}),
               "topk_attention on CUDA: expected C, k and (N / 64 + C + 1) k below 2^30, got C = 1048576, k = 1048576, "
               "N = 0");
 }
