@@ -46,14 +46,12 @@ struct ClusteredKeys : Attention {
     });
     const Tensor filler = Tensor::zeros({B, blocks * block - N, H, D}, k.dtype(), k.device());
     const Tensor rows = Tensor(concat({k, filler}, 1)).reshape({B * blocks, block, H, D});
-    // Each block has min(max(length - its beginning, 0), block) keys. There is no minimum of int32.
     const Tensor begin = affine(arange(blocks, k.device()), double(block));
     const Tensor length =
         lengths.defined() ? lengths.reshape({B, 1}) : Tensor::full({B, 1}, double(N), DType::int32, k.device());
     const Tensor zero = Tensor::zeros({}, DType::int32, k.device());
-    const Tensor of_block = affine(
-        maximum(affine(maximum(length - begin, zero), -1), Tensor::full({}, -double(block), DType::int32, k.device())),
-        -1);
+    const Variable left = maximum(length - begin, zero);                          // keys from each block's begin
+    const Tensor of_block = double(block) - maximum(double(block) - left, zero);  // min(left, block)
     const Tensor in_block = hamming_kmeans(hash_codes(rows, planes), of_block.reshape({B * blocks}), count, steps,
                                            context.draw(Purpose::clusters));
     const Tensor first = affine(arange(blocks, k.device()), double(places())).value().reshape({blocks, 1, 1});
@@ -88,11 +86,11 @@ struct ClusteredKeys : Attention {
     const Clusters of_keys = clusters_of(chosen, clusters);
     const double factor = scale() != 0 ? scale() : 1 / std::sqrt(double(q.size(3)));
     // log n_c is a column of the mean keys, where the queries have a 1. Without members, the score is so low that the
-    // weight is 0.
+    // weight is 0, and not so low that a kernel's difference of scores is rounded to much.
     const Tensor& begins = of_keys.offsets();
     const Tensor members = slice(begins, 2, 1, clusters + 1) - slice(begins, 2, 0, clusters);
     const DType sums = q.dtype() == DType::float64 ? DType::float64 : DType::float32;
-    const Tensor lowest = Tensor::full({}, -1e30, sums, q.device());
+    const Tensor lowest = Tensor::full({}, -1e6, sums, q.device());
     const Tensor logs = maximum(log(members.cast(sums)), lowest) / factor;
     const Tensor column = permute(logs, {0, 2, 1}).value().reshape({B, clusters, H, 1}).cast(q.dtype());
     KeySet far{extended(q, Tensor::full({B, N, H, 1}, 1, q.dtype(), q.device())),
