@@ -244,11 +244,18 @@ void Heatmap::add(int64_t row, const float* row_values, int64_t count) {
 
 namespace {
 
+// Neighboring categories are far apart on the color wheel, for both themes.
+std::string hue_of(size_t category) {
+  return formatted("cells\" style=\"stroke:hsl(%.0f 60%% %zu%%)", std::fmod(137.5 * double(category), 360),
+                   42 + 14 * (category % 3));
+}
+
 // Draws the cells and a frame. Runs of one level in a row are one stroke, and all strokes of a level one path.
 void draw_cells(Canvas& canvas, const Heatmap& map, double left, double top, double cell) {
-  std::vector<std::string> paths(map.edges.size() + 1);
+  std::vector<std::string> paths(size_t(map.categories) + map.edges.size() + 1);
   const auto level_at = [&](int64_t r, int64_t col) {
-    return level_of(double(map.values[size_t(r * map.columns + col)]), map.edges);
+    const double value = double(map.values[size_t(r * map.columns + col)]);
+    return map.categories > 0 ? int64_t(value) + 1 : level_of(value, map.edges);
   };
   for (int64_t r = 0; r < map.rows; ++r)
     for (int64_t col = 0, end; col < map.columns; col = end) {
@@ -258,7 +265,8 @@ void draw_cells(Canvas& canvas, const Heatmap& map, double left, double top, dou
     }
   canvas.out += concat("<g transform=\"translate(", left, ' ', top + cell / 2, ")scale(", cell, ")\">");
   for (size_t level = 1; level < paths.size(); ++level)
-    canvas.path(paths[level], "cells " + level_class(int64_t(level), map.edges));
+    canvas.path(paths[level],
+                map.categories > 0 ? hue_of(level - 1) : "cells " + level_class(int64_t(level), map.edges));
   canvas.out += "</g>";
   canvas.rect(left, top, cell * double(map.columns), cell * double(map.rows), "frame");
 }

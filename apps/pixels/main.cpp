@@ -1,6 +1,4 @@
-// pixels: a transformer of which each position is a pixel or a small patch learns what is in an image.
-#include <nlohmann/json.hpp>
-
+// pixels: a transformer whose positions are pixels or small patches learns what is in an image.
 #include "apps/common/format.h"
 #include "apps/common/training_run.h"
 #include "apps/common/variants.h"
@@ -9,33 +7,27 @@
 
 namespace cairn::pixels {
 
-using Json = nlohmann::ordered_json;
-
 static void train_command(CommandLine& line) {
   Settings settings;
   settings.fields(line);
   line.many_processes = true;
   run_training(
-      line,
-      "  pixels train --quick --out run\n"
-      "  pixels train --out run --resume",
+      line, "  pixels train --quick --out run\n  pixels train --out run --resume",
       [&](const Run& run) {
         const DeviceAndDType compute = settings.compute.apply();
         settings.training.validate(settings.model, compute.device);
         return train(run, settings, compute);
       },
       [](const Json& result) {
-        return formatted("Of %zu test images, %.2f%% are right\n", result.at("images").get<size_t>(),
-                         100 * result.at("accuracy").get<double>());
+        return formatted("Of the test images, %.2f%% are right\n", 100 * result.at("accuracy").get<double>());
       });
 }
 
 // Measures a model on the test images, with its own attention or with other variants.
 static void evaluate_command(CommandLine& line) {
-  std::string folder, data, attention;
+  std::string folder, attention;
   int64_t threads = 0;
   line("run", folder, Text::folder, "the run's folder", Keep::not_in_config);
-  line("data", data, Text::folder, "the folder with the images (default: the run's)");
   line("attention", attention, several_variants, "attention variants, separated by commas (default: the run's)");
   threads_field(line, threads);
   line.footer("Example:\n  pixels evaluate --run run --attention full,clustered-25");
@@ -48,20 +40,21 @@ static void evaluate_command(CommandLine& line) {
   Generator generator;
   Model model(settings, generator);
   restore(checkpoint, model, nullptr);
-  const Images test(data.empty() ? settings.data : data, "t10k");
-  std::vector<std::string> specs = split_specs(attention);
-  if (specs.empty()) specs = {settings.model.attention};
+  const Images test(settings.data, "t10k", settings.patch);
+  std::vector<std::string> specs = split_specs(attention.empty() ? settings.model.attention : attention);
   for (const std::string& spec : specs)  // checks all before it evaluates any
     name_in_errors("--attention " + spec, [&] { model.encoder.swap_attention(spec); });
   catch_interrupts(line.quiet);
-  Json result = {{"run", folder}, {"images", test.size()}, {"rows", Json::array()}};
+  Json result = {{"run", folder}, {"rows", Json::array()}};
   std::string shown;
   for (const std::string& spec : specs) {
-    note("evaluating " + spec, line.quiet || specs.size() == 1);
+    note("evaluating " + spec, line.quiet);
     model.encoder.swap_attention(spec);
-    const Answers found = answers_to(model, test, 1, true);
-    result["rows"].push_back({{"attention", spec}, {"accuracy", found.accuracy}, {"loss", finite_or_null(found.loss)}});
-    shown += formatted("%-32s  accuracy %.4f  loss %.4f\n", spec.c_str(), found.accuracy, found.loss);
+    Json found = measure(model, test, test.target.size(0), true);
+    shown += formatted("%-32s  accuracy %.4f  loss %.4f\n", spec.c_str(), double(found["accuracy"]),
+                       number_or_nan(found["loss"]));
+    found["attention"] = spec;
+    result["rows"].push_back(found);
   }
   line.tell(result, shown);
 }
@@ -71,8 +64,7 @@ static void evaluate_command(CommandLine& line) {
 int main(int argc, char** argv) {
   using namespace cairn::pixels;
   return cairn::run_program("pixels", "A transformer looks at images pixel by pixel, and says what they show.",
-                            "Examples:\n"
-                            "  pixels train --quick --out run\n"
+                            "Examples:\n  pixels train --quick --out run\n"
                             "  pixels evaluate --run run --attention full,clustered-25\n",
                             {{"train", train_command, "Train on Fashion-MNIST, and measure on its test images"},
                              {"evaluate", evaluate_command, "Measure a trained model, with any attention"}},

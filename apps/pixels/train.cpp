@@ -1,49 +1,40 @@
 // The training of the model.
-#include <nlohmann/json.hpp>
-
 #include "apps/pixels/model.h"
-#include "nn/io/hash.h"
 #include "nn/io/json.h"
 
 namespace cairn::pixels {
 
-using Json = nlohmann::ordered_json;
-
 Json train(const Run& run, const Settings& settings, const DeviceAndDType& compute) {
   const auto seed = uint64_t(settings.compute.seed);
-  const Images images(settings.data, "train"), test(settings.data, "t10k");
+  const Images images(settings.data, "train", settings.patch), test(settings.data, "t10k", settings.patch);
+  const int64_t size = images.target.size(0), batch = std::min(settings.batch, size);
   Generator generator(seed);
   Model model(settings, generator);
   place(model, compute);
 
-  const std::string all = xxh128(images.pixels + images.classes + test.pixels + test.classes);
-  Training training(run, settings.training, model, {"data.json", "--data " + settings.data, {{"images", all}}});
+  const Json hashes = {{"train", images.hash}, {"test", test.hash}};
+  Training training(run, settings.training, model, {"data.json", "--data " + settings.data, hashes});
   while (training.next()) {
-    const auto step = uint64_t(training.step());
-    RandomStream random(seed, step, Purpose::data);
-    std::vector<int64_t> chosen;
-    for (int64_t i = 0; i < settings.batch; ++i) chosen.push_back(random.below(uint32_t(images.size())));
-    const Batch batch(images, chosen, model.patch, compute.device);
-    const Share mine = training.share(settings.batch);
-    generator.set_step(step);
+    const int64_t first = training.step() * batch % (size - batch + 1);  // the files have the images in random order
+    const Share mine = training.share(batch);
+    generator.set_step(uint64_t(training.step()));
     generator.set_first_example(mine.begin);
     Variable loss;  // stays undefined if this process has no image of the batch
-    if (mine.size() > 0)
-      loss = cross_entropy(model(batch.input.slice(mine.begin, mine.end), {.training = true, .generator = &generator}),
-                           batch.target.slice(mine.begin, mine.end));
+    if (mine.size() > 0) {
+      const Tensor input = images.input.slice(first + mine.begin, first + mine.end);
+      const Tensor target = images.target.slice(first + mine.begin, first + mine.end).to(compute.device);
+      loss = cross_entropy(model(input, {.training = true, .generator = &generator}), target);
+    }
     training.learn(loss);
     training.evaluate([&]() -> Evaluation {
-      const Answers found = answers_to(model, test, 10, false);
-      return {{{"accuracy", found.accuracy}, {"loss", finite_or_null(found.loss)}}, found.loss};
+      const Json found = measure(model, test, std::min<int64_t>(1000, test.target.size(0)), false);
+      return {found, number_or_nan(found["loss"])};
     });
   }
-  const Json result = training.result([&]() -> Json {
-    const Answers found = answers_to(model, test, 1, true);
-    return {{"attention", settings.model.attention},
-            {"accuracy", found.accuracy},
-            {"loss", finite_or_null(found.loss)},
-            {"images", test.size()},
-            {"seed", seed}};
+  const Json result = training.result([&] {
+    Json found = measure(model, test, test.target.size(0), true);
+    found["seed"] = seed;
+    return found;
   });
   if (training.keeps()) write_report(training.folder(), training.state(), result, settings, test, model);
   return training.finish(result);
