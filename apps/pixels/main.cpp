@@ -7,10 +7,35 @@
 
 namespace cairn::pixels {
 
+// Trains the run, or goes on with it, and returns its result. Errors: as Images(), Model() and Training.
+static Json train(const Run& run, const Settings& settings, const DeviceAndDType& compute) {
+  const Images images(settings.data, "train", settings.patch), test(settings.data, "t10k", settings.patch);
+  const int64_t batch = std::min(settings.batch, images.size());
+  Generator generator(uint64_t(settings.compute.seed));
+  Model model(settings, generator);
+  place(model, compute);
+
+  const Json hashes = {{"train", images.hash}, {"test", test.hash}};
+  Training training(run, settings.training, model, {"data.json", "--data " + settings.data, hashes});
+  while (training.next()) {
+    const int64_t begin = training.step() * batch % (images.size() - batch + 1);  // the files' order is random
+    generator.set_step(uint64_t(training.step()));
+    const Variable logits =
+        model(images.input.slice(begin, begin + batch), {.training = true, .generator = &generator});
+    training.learn(cross_entropy(logits, images.target.slice(begin, begin + batch).to(compute.device)));
+    training.evaluate([&]() -> Evaluation {
+      const Json found = measure(model, test, std::min<int64_t>(1000, test.size()), false);
+      return {found, number_or_nan(found["loss"])};
+    });
+  }
+  const Json result = training.result([&] { return measure(model, test, test.size(), true); });
+  if (training.keeps()) write_report(training.folder(), training.state(), result, settings, test, model);
+  return training.finish(result);
+}
+
 static void train_command(CommandLine& line) {
   Settings settings;
   settings.fields(line);
-  line.many_processes = true;
   run_training(
       line, "  pixels train --quick --out run\n  pixels train --out run --resume",
       [&](const Run& run) {
@@ -50,7 +75,7 @@ static void evaluate_command(CommandLine& line) {
   for (const std::string& spec : specs) {
     note("evaluating " + spec, line.quiet);
     model.encoder.swap_attention(spec);
-    Json found = measure(model, test, test.target.size(0), true);
+    Json found = measure(model, test, test.size(), true);
     shown += formatted("%-32s  accuracy %.4f  loss %.4f\n", spec.c_str(), double(found["accuracy"]),
                        number_or_nan(found["loss"]));
     found["attention"] = spec;

@@ -50,7 +50,7 @@ void Settings::fields(SettingFields& f) {
   training.fields(f);
   f("quick", quick, "a training of five minutes; changes these defaults");
   compute.fields(f);
-  f.quick({{"iterations", 4000}});
+  f.quick({{"iterations", 8000}});
 }
 
 Model::Model(const Settings& settings, Generator& generator)
@@ -87,8 +87,7 @@ Json measure(const Model& model, const Images& images, int64_t count, bool may_s
   return {{"accuracy", right / double(count)}, {"loss", finite_or_null(nats / double(count))}};
 }
 
-std::array<double, 3> cluster_shares(const Tensor& labels, const Tensor& patches) {
-  const Tensor shades = mean(Variable(patches), {2}).value();
+std::array<double, 3> cluster_shares(const Tensor& labels, const Tensor& shades) {
   const int64_t heads = labels.size(1), n = labels.size(2), across = std::lround(std::sqrt(n));
   std::array<double, 3> all{}, together{};
   for (int64_t head = 0; head < labels.size(0) * heads; ++head) {

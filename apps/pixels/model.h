@@ -23,13 +23,20 @@ struct Images {
   // `part` is train or t10k (the test). Errors: UsageError: patches do not divide the image; DataError: a file is
   // missing, has more or less than its header says, or does not fit the other one.
   Images(const std::string& folder, const std::string& part, int64_t patch);
+  int64_t size() const { return target.size(0); }
 };
 
 // The settings of a run.
 struct Settings {
   std::string data = "fashion-mnist";  // the folder
   int64_t patch = 2, batch = 32;
-  TransformerOptions model{.layers = 2, .heads = 2, .feed_forward = 128, .norm = Norm::pre, .final_norm = true};
+  TransformerOptions model{.layers = 2,
+                           .heads = 2,
+                           .head_size = 16,
+                           .feed_forward = 128,
+                           .attention = "i-clustered-25",
+                           .norm = Norm::pre,
+                           .final_norm = true};
   TrainingOptions training{.iterations = 20000,
                            .learning_rate = 3e-3,
                            .schedule = TrainingOptions::Rate::linear,
@@ -61,11 +68,9 @@ Json measure(const Model& model, const Images& images, int64_t count, bool may_s
 
 // How many pairs of positions of an image share a cluster, over all heads: of all pairs, of near ones, and of those of
 // the same shade. Near: at most two pixels (or one position) apart in each direction, of other shades. Same shade: not
-// near, less than 16 of 256 levels apart, not black. labels int32 [images, heads, positions], patches as in Images.
-std::array<double, 3> cluster_shares(const Tensor& labels, const Tensor& patches);
-
-// Trains the run, or goes on with it, and returns its result. Errors: as Images(), Model() and Training.
-Json train(const Run& run, const Settings& settings, const DeviceAndDType& compute);
+// near, less than 16 of 256 levels apart, not black. labels int32 [images, heads, positions]; shades float32 [images,
+// positions], from -1 to 1.
+std::array<double, 3> cluster_shares(const Tensor& labels, const Tensor& shades);
 
 // Writes report.html and clusters.svg. The model is on the CPU from then on. The result is null if the user has
 // interrupted. The same run gives the same page. Error (DataError): metrics.jsonl is another program's.
