@@ -30,23 +30,12 @@ struct Images {
 struct Settings {
   std::string data = "fashion-mnist";  // the folder
   int64_t patch = 2, batch = 32;
-  TransformerOptions model{.layers = 2,
-                           .heads = 2,
-                           .head_size = 16,
-                           .feed_forward = 128,
-                           .attention = "i-clustered-25",
-                           .norm = Norm::pre,
-                           .final_norm = true};
-  TrainingOptions training{.iterations = 20000,
-                           .learning_rate = 3e-3,
-                           .schedule = TrainingOptions::Rate::linear,
-                           .warm_up = 50,
-                           .plateau = {},
-                           .clip = 1,
-                           .beta2 = 0.99};
+  TransformerOptions model;
+  TrainingOptions training;
   bool quick = false;
   ComputeSettings compute;
 
+  Settings();
   void fields(SettingFields& f);
 };
 
@@ -57,7 +46,12 @@ struct Model : Module {
   Linear output;
 
   Model(const Settings& settings, Generator& generator);
-  void fields(Fields& f) override;
+  void fields(Fields& f) override {
+    f("input", input);
+    f("place", place);
+    f("encoder", encoder);
+    f("output", output);
+  }
   // Images::input of some images -> float32 logits [images, 10].
   Variable operator()(const Tensor& patches, const Context& given) const;
 };
