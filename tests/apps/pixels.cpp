@@ -30,19 +30,17 @@ TEST_CASE("pixels: a position is a patch, from the top left, row by row", "[pixe
 }
 
 TEST_CASE("pixels: pairs of near positions, and of far ones with the same shade, that share a cluster", "[pixels]") {
-  // 4 x 4 positions, two of a patch's pixels each; two heads of one image.
+  // 4 x 4 positions; two heads of one image.
   const std::vector<float> shade = {-1, -1, .5, .5,  //
                                     -1, -1, .5, .5,  //
                                     0,  0,  0,  0,   //
                                     0,  0,  0,  .5};
-  std::vector<float> patches;
-  for (const float of : shade) patches.insert(patches.end(), {of - .1F * (of > -1), of + .1F * (of > -1)});
   std::vector<int32_t> labels;
   for (int i = 0; i < 16; ++i) labels.push_back(int(4 * shade[size_t(i)]));  // head 1: the shade
   for (int i = 0; i < 16; ++i) labels.push_back(i / 4 / 2);                  // head 2: the upper half, the lower half
   const auto shares = [&](int64_t begin) {
     const Tensor all = Tensor::from(labels, {2, 1, 16});
-    return cluster_shares(all.slice(begin, begin + 1), Tensor::from(patches, {1, 16, 2}));
+    return cluster_shares(all.slice(begin, begin + 1), Tensor::from(shade, {1, 16}));
   };
   // By shade: clusters of 4, 5 and 7, so 6 + 10 + 21 of 120 pairs; all far pairs of one shade, no near ones of two.
   const auto by_shade = shares(0), by_half = shares(1);
