@@ -244,7 +244,7 @@ void Heatmap::add(int64_t row, const float* row_values, int64_t count) {
 
 namespace {
 
-// Neighboring categories are far apart on the color wheel, for both themes.
+// Class and style of a category. Neighboring ones are far apart on the color wheel, for both themes.
 std::string hue_of(size_t category) {
   return formatted("cells\" style=\"stroke:hsl(%.0f 60%% %zu%%)", std::fmod(137.5 * double(category), 360),
                    42 + 14 * (category % 3));
@@ -255,7 +255,7 @@ void draw_cells(Canvas& canvas, const Heatmap& map, double left, double top, dou
   std::vector<std::string> paths(size_t(map.categories) + map.edges.size() + 1);
   const auto level_at = [&](int64_t r, int64_t col) {
     const double value = double(map.values[size_t(r * map.columns + col)]);
-    return map.categories > 0 ? int64_t(value) + 1 : level_of(value, map.edges);
+    return map.categories > 0 ? int64_t(std::fmax(value, -1)) + 1 : level_of(value, map.edges);
   };
   for (int64_t r = 0; r < map.rows; ++r)
     for (int64_t col = 0, end; col < map.columns; col = end) {

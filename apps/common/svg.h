@@ -67,7 +67,7 @@ struct Heatmap {
   std::string title;
   // Rising. The level of a value is the number of edges that it reaches; level 0, and so NaN, is blank.
   std::vector<double> edges;
-  int64_t categories = 0;           // above 0: values are categories, from 0, and each has a hue
+  int64_t categories = 0;  // above 0: values are whole, from 0 to categories - 1, and each has a hue; NaN: blank
   std::vector<int32_t> row_colors;  // empty, or a category for each row of cells, shown beside it; -1: none
   int64_t row_step, column_step;    // rows and columns of values per cell
   int64_t rows, columns;            // of cells

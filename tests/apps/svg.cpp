@@ -83,6 +83,15 @@ TEST_CASE("a heatmap draws neighboring cells of a level as one stroke, and nothi
   CHECK(occurrences(picture, "cells") == 2);
 }
 
+TEST_CASE("a heatmap of categories has a hue for each", "[svg]") {
+  svg::Heatmap map(1, 4);
+  map.categories = 2;
+  map.values = {1, NAN, 0, 0};
+  const std::string picture = svg::draw(map);
+  CHECK(picture.find("stroke:hsl(0 60% 42%)\" d=\"M2 0h2\"") != std::string::npos);
+  CHECK(picture.find("stroke:hsl(138 60% 56%)\" d=\"M0 0h1\"") != std::string::npos);
+}
+
 TEST_CASE("large heatmaps are pooled by their maximum", "[svg]") {
   CHECK((svg::pooling(128) == 1 && svg::pooling(129) == 2 && svg::pooling(512) == 4));
   svg::Heatmap map(512, 512);
