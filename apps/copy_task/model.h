@@ -47,8 +47,7 @@ Metrics evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t
                  bool may_stop = false);
 inline constexpr int64_t evaluation_batch = 8;
 
-// The sequences on which a trained model is evaluated: of a step that no training reaches, and their number.
+// The sequences on which a trained model is evaluated are of a step that no training reaches.
 inline constexpr uint64_t unseen_step = uint64_t(1) << 40;
-inline constexpr int64_t final_sequences = 1024;
 
 }  // namespace cairn::copy_task

@@ -18,6 +18,7 @@ void Settings::fields(SettingFields& f) {
 
 void Settings::fields_of_figure(SettingFields& f) {
   f("topk", topk, {0, 1 << 20}, "number of top keys, unless the variant says topk=; 0: the variant's default");
+  f("sequences", sequences, {1, 1 << 20}, "fresh sequences that the trained model is evaluated on");
   f("batch", batch, {1, 1 << 20}, "sequences per step");
   model_fields(f, model);
   training.fields(f);

@@ -46,8 +46,8 @@ Json train(const Run& run, const Settings& settings, const DeviceAndDType& compu
   }
   const Json result = training.result([&] {
     Json metrics = {{"attention", settings.model.attention}};
-    metrics.update(as_json(evaluate(model, settings.length, final_sequences, seed, unseen_step, true)));
-    metrics.update({{"sequences", final_sequences}, {"length", settings.length}, {"seed", seed}});
+    metrics.update(as_json(evaluate(model, settings.length, settings.sequences, seed, unseen_step, true)));
+    metrics.update({{"sequences", settings.sequences}, {"length", settings.length}, {"seed", seed}});
     return metrics;
   });
   if (training.keeps()) write_report(training.folder(), training.state(), result, settings, model);

@@ -84,6 +84,7 @@ Settings small_copy_task() {
   Settings settings;
   settings.length = 9;
   settings.batch = 3;
+  settings.sequences = 8;
   settings.training = of_steps(11, 4);
   settings.training.checkpoint_every = 3;
   settings.model.layers = 2;

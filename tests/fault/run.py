@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 HERE = Path(__file__).resolve().parent
 # A model so small that a process takes about ten milliseconds.
 MODEL = ("--length 3 --layers 1 --heads 1 --head-size 4 --feed-forward 4 --batch 2 --threads 1 --checkpoint-every 2"
-         " --quiet")
+         " --sequences 8 --quiet")
 TRAIN = f"copy-task train {MODEL} --iterations 6 --out run"
 RESUME = "copy-task train --quiet --out run --resume"
 ENDLESS = f"copy-task train {MODEL} --iterations 100000000 --out run"

@@ -27,7 +27,7 @@ SCRATCH = Path(tempfile.mkdtemp(prefix="cairn-mpi-"))
 # Waiting processes yield the processor, because there may be fewer processors than processes.
 MPIRUN = "mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1".split()
 SETTINGS = ("train --length 7 --layers 1 --heads 4 --feed-forward 64 --dropout 0.1 --attention-dropout 0.1 "
-            "--evaluate-every 50 --threads 1 --quiet").split()
+            "--evaluate-every 50 --sequences 64 --threads 1 --quiet").split()
 MODEL = [PROGRAM, *SETTINGS, "--out", "run"]
 SHORT = [*MODEL, "--iterations", 20]
 RESUME = [PROGRAM, *"train --out run --resume --threads 1 --quiet".split()]
