@@ -8,10 +8,10 @@
 //   K^c = mean of K_l over cluster c,  V^c = mean of V_l
 //   out_i = ( sum over near j of e^(s Q_i . K_j) V_j + sum over far c of n_c e^(s Q_i . K^c) V^c ) / Z
 //
-// Z is the sum of the same weights, s the scale. With top = t > 0, the t far clusters with the largest n_c e^(s Q_i .
-// K^c) (of equal ones the first) give way to their members, which then enter the sums one by one. So t = all is full
-// attention, and so is C = W. A cluster's weight is at most the sum of its members' (Jensen), so what is far is never
-// overrated. Labels and the choice of clusters have no gradient; the means have one.
+// Z is the sum of the same weights, s the scale. With top = t > 0, query i takes the t far clusters with the largest
+// weight (of equal ones the first). Their members then enter both sums one by one, and their means do not. So t = all
+// is full attention, and so is C = W. A cluster's weight is at most the sum of its members' (Jensen). Labels and the
+// choice of clusters have no gradient; the means have one.
 //
 // Each block is clustered by itself, with the same draws. So nothing that comes later changes a label, and causal
 // outputs do not depend on what follows. Pairs of a causal N: N (1.5 W + C N / (2 W) + t W / C), least near
@@ -34,8 +34,8 @@ struct ClusteredKeys : Attention {
   int64_t count = 0, block = 0, top = 0;
   int bits = 63, steps = 10;
 
-  // Places for the clusters of a block: kernels find a block by shifting bits (core/kernels/positions.h). The last ones
-  // may be empty.
+  // The clusters of a block, up to a power of two (the last ones are empty), because kernels find the block of a key by
+  // shifting bits (core/kernels/positions.h).
   int64_t places() const { return int64_t(std::bit_ceil(uint64_t(count))); }
 
   // The cluster of each key among those of all blocks, int32 [B, H, N]; -1 beyond the lengths.
@@ -78,15 +78,15 @@ struct ClusteredKeys : Attention {
     const int64_t blocks = (N + block - 1) / block, clusters = blocks * places();
     const int block_bits = std::countr_zero(uint64_t(block)), place_bits = std::countr_zero(uint64_t(places()));
     KeySet near{q, k, v, options(mask, context)};
-    near.options.mask.pattern.blocks = {block_bits, block_bits};
+    near.options.mask.pattern.blocks = {.query_bits = block_bits, .key_bits = block_bits};
     if (blocks <= 2) return joined_attention({near});
 
     const Tensor chosen =
         context.choice(&AttentionChoices::key_labels, [&] { return labels(k, mask.key_lengths, context); });
     const Clusters of_keys = clusters_of(chosen, clusters);
     const double factor = scale() != 0 ? scale() : 1 / std::sqrt(double(q.size(3)));
-    // log n_c is a column of the mean keys, where the queries have a 1. Without members, the score is so low that the
-    // weight is 0, and not so low that a kernel's difference of scores is rounded to much.
+    // log n_c is a further column of the mean keys; the queries have a 1 there. An empty cluster gets a score of -1e6,
+    // so its weight is 0. (Scores of -1e30 would be wrong: kernels subtract them with rounding errors far above 1.)
     const Tensor& begins = of_keys.offsets();
     const Tensor members = slice(begins, 2, 1, clusters + 1) - slice(begins, 2, 0, clusters);
     const DType sums = q.dtype() == DType::float64 ? DType::float64 : DType::float32;
@@ -97,12 +97,15 @@ struct ClusteredKeys : Attention {
                extended(cluster_mean(k, of_keys), column), cluster_mean(v, of_keys)};
     far.options.scale = factor;
     far.options.mask.query_lengths = mask.query_lengths;
-    far.options.mask.pattern.blocks = {block_bits, place_bits, true, !mask.causal};
+    far.options.mask.pattern.blocks = {
+        .query_bits = block_bits, .key_bits = place_bits, .far = true, .later = !mask.causal};
 
     std::vector<KeySet> sets{near};
     if (top > 0) {
       const int64_t most = std::min(top, clusters);
       far.without = context.choice(&AttentionChoices::topk, [&] { return top_keys(far.q, far.k, most, far.options); });
+      // One more set for each of the t clusters that a query takes: the queries that take the same one share its
+      // members.
       const Tensor lists = list_members(of_keys, block);
       for (int64_t t = 0; t < most; ++t) {
         KeySet listed{q, k, v, options({.query_lengths = mask.query_lengths}, context)};
