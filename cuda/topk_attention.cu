@@ -427,7 +427,7 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
   parts.starts = workspace.take<int32_t>(round * (size.S + 1));
   parts.deltas = workspace.take<float>(batch_heads * p.tasks());
 
-  const bool on_mma = suits_mma(p, dout, dq, dk, dv);
+  const bool on_mma = !dlogsumexp && suits_mma(p, dout, dq, dk, dv);  // its kernel has no register for dlogsumexp
   for (; parts.first_batch_head < batch_heads; parts.first_batch_head += round) {
     parts.batch_heads = std::min(round, batch_heads - parts.first_batch_head);
     const int64_t tasks = parts.batch_heads * p.tasks();
@@ -436,7 +436,7 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
         using Shape = TopShape<T, columns>;
         launch(
             k <= Shape::gradient_keys ? member_gradient_mma<T, true, columns> : member_gradient_mma<T, false, columns>,
-            {tasks, mma_threads, Shape::backward_bytes, stream}, p, dout, dlogsumexp, parts, dq);
+            {tasks, mma_threads, Shape::backward_bytes, stream}, p, dout, parts, dq);
       });
     else
       launch(member_gradient<T>, tile_blocks(stream, tasks, std::max(size.D, size.M), tile), p, dout, dlogsumexp, parts,

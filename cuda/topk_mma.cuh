@@ -165,8 +165,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
 // and the task is one tile of members (task_bits).
 template <class T, bool once, int columns>
 __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_blocks(once))
-    member_gradient_mma(TopKProblem<T> p, HeadView<const T> dout, const float* dlogsumexp, Parts parts,
-                        HeadView<T> dq) {
+    member_gradient_mma(TopKProblem<T> p, HeadView<const T> dout, Parts parts, HeadView<T> dq) {
   constexpr int keys = TopShape<T, columns>::gradient_keys;
   // A warp sums up 16 keys of dK_top or dV_top: all columns, or half of them if a tile has only 16 keys.
   constexpr int key_tiles = keys / 16, width = columns * key_tiles / 2;
@@ -194,10 +193,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
         delta[half] += __shfl_xor_sync(full_warp, delta[half], 1);
         delta[half] += __shfl_xor_sync(full_warp, delta[half], 2);
         delta[half] *= softmax.inverse(half);
-        if (first + mma_g() + 8 * half >= task.end) continue;
-        if (mma_t() == 0) mass_gradient += delta[half];
-        if (dlogsumexp)
-          delta[half] -= dlogsumexp[task.batch_head * p.size.N + task.permutation[first + mma_g() + 8 * half]];
+        if (mma_t() == 0 && first + mma_g() + 8 * half < task.end) mass_gradient += delta[half];
       }
     };
 #pragma unroll 1
