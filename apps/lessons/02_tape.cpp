@@ -143,12 +143,15 @@ int main() try {
     backward(result);
     expect("the derivative by x of " + text, x.gradient(), f.by_x);
     expect("the derivative by y of " + text, y.gradient(), f.by_y);
+    backward(result);
+    expect("after a second backward, the derivative by x of " + text, x.gradient(), f.by_x);
   }
   const Matrix w = matrix({{1, -1}, {0, 1}}), b = matrix({{1, 1}});
   backward(loss_of(matrix({{1, 2}, {3, 4}, {5, 6}}), w, b[0]));
   const double dw[] = {9.035676, -0.035676, 11.679125, 0.320875}, db[] = {2.643449, 0.356551};
   for (size_t i = 0; i < 4; ++i) expect("TAPE.md: the gradient of w", w[i / 2][i % 2].gradient(), dw[i]);
   for (size_t i = 0; i < 2; ++i) expect("TAPE.md: the gradient of b", b[0][i].gradient(), db[i]);
+  expect("the loss of x = (-3, 1), whose x w + b is (-2, 5)", loss_of(matrix({{-3, 1}}), w, b[0]).value(), 4.966536);
 } catch (const std::exception& error) {
   std::printf("%s\n", error.what());
   return 1;

@@ -117,8 +117,11 @@ void run() {
   took("x", predicted[2]);
   puzzle("fours", 256, 0, twice, [](auto x, auto y) { launch(fours, {1, 64}, x, y); });
   took("x", predicted[3]);
-  check(reads("x").requests <= 2, "fours: the numbers are right, but x was read by ", reads("x").requests,
-        " requests of a warp; with four elements a load, 2 do");
+  for (const bool written : {false, true}) {
+    const int64_t requests = reads(written ? "y" : "x", written).requests;
+    check(requests <= 2, "fours: the numbers are right, but ", written ? "y was written" : "x was read", " by ", requests,
+          " requests of a warp; with four elements a load, or a store, 2 do");
+  }
 }
 
 }  // namespace

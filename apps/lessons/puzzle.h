@@ -86,12 +86,12 @@ void expect(const std::string& name, const std::vector<double>& expected, size_t
   }
 }
 
-// What the last launch read of an array. (On a GPU nothing is counted.)
-inline Count reads([[maybe_unused]] const char* array) {
+// What the last launch read of an array, or wrote. (On a GPU nothing is counted.)
+inline Count reads([[maybe_unused]] const char* array, [[maybe_unused]] bool writes = false) {
 #ifdef __CUDACC__
   return {};
 #else
-  return notes().arrays.at(array).count(false);
+  return notes().arrays.at(array).count(writes);
 #endif
 }
 // "4 sectors, as you predicted", for each request of a warp.

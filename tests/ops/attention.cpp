@@ -1,8 +1,33 @@
+#include <malloc.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <new>
 
 #include "tests/ops/attention_test.h"
+
+namespace {
+
+// Bytes from `new` that are alive in this program, and the most that were alive at once. (Tensors take no `new`.)
+std::atomic<int64_t> heap, heap_peak;
+
+}  // namespace
+
+void* operator new(size_t bytes) {
+  void* const block = std::malloc(bytes);
+  if (!block) throw std::bad_alloc();
+  const int64_t now = heap += int64_t(malloc_usable_size(block));
+  for (int64_t peak = heap_peak; peak < now && !heap_peak.compare_exchange_weak(peak, now);) {
+  }
+  return block;
+}
+void operator delete(void* block) noexcept {
+  heap -= int64_t(malloc_usable_size(block));
+  std::free(block);
+}
+void operator delete(void* block, size_t) noexcept { operator delete(block); }
 
 namespace {
 
@@ -71,10 +96,12 @@ TEST_CASE("attention of 8192 tokens never holds the matrix of weights", "[attent
   Operands x(s, DType::float32);
   const Variable q(x.q, true), k(x.k, true), v(x.v, true);
   reset_peak_memory(Device::cpu);
-  const int64_t before = memory(Device::cpu).live;
+  const int64_t before = memory(Device::cpu).live, heap_before = heap_peak = heap.load();
   const Variable out = attention(q, k, v);
   backward(out, out.value());
   CHECK(memory(Device::cpu).peak - before < 20'000'000);  // the matrix has 268 MB
+  const int64_t vectors = heap_peak - heap_before;
+  CHECK(vectors < 10'000'000);
   CHECK(q.grad().shape() == q.shape());
 }
 

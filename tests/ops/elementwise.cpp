@@ -238,7 +238,7 @@ OPERATION("compare") {
 
 TEST_CASE("gradients where functions bend, jump or end", "[elementwise]") {
   const auto slope = [](Unary op, double at) {
-    const Variable x(Tensor::full({}, at), true);
+    const Variable x(Tensor::full({}, at, DType::float64), true);
     backward(unary(op, x));
     return x.grad().item();
   };
@@ -249,6 +249,14 @@ TEST_CASE("gradients where functions bend, jump or end", "[elementwise]") {
   CHECK(slope(Unary::gelu, -50) == 0);
   CHECK(slope(Unary::rsqrt_or_zero, 0) == 0);
   CHECK(slope(Unary::softplus, 1000) == 1);  // e^x / (1 + e^x) would be NaN
+  // Far from 0, where the tables take no gradients: against central differences.
+  for (const Unary op :
+       {Unary::tanh, Unary::sigmoid, Unary::relu, Unary::gelu, Unary::silu, Unary::elu_plus_one, Unary::softplus})
+    for (const double at : {-12.0, -5.0, 5.0, 12.0}) {
+      const auto value = [&](double x) { return unary(op, Tensor::full({}, x, DType::float64)).value().item(); };
+      INFO("the derivative of " << name(op) << " at " << at);
+      CHECK(std::abs(slope(op, at) - (value(at + 1e-4) - value(at - 1e-4)) / 2e-4) < 1e-7);
+    }
   const auto slopes = [](Binary op, double a, double b) {
     const Variable x(Tensor::full({}, a), true), y(Tensor::full({}, b), true);
     backward(binary(op, x, y));
@@ -263,6 +271,11 @@ TEST_CASE("gradients where functions bend, jump or end", "[elementwise]") {
   CHECK(slopes(Binary::pow, -2, 3).first == 12);
   CHECK(slopes(Binary::add, 2, 3) == std::pair{1.0, 1.0});
   CHECK(slopes(Binary::subtract, 2, 3) == std::pair{1.0, -1.0});
+}
+
+TEST_CASE("softplus of numbers far below 0 is e^x in float32 not 0", "[elementwise]") {
+  for (const double x : {-15.0, -20.0, -80.0})
+    CHECK(std::abs(softplus(Tensor::full({}, x, DType::float32)).value().item() / std::exp(x) - 1) < 1e-5);
 }
 
 TEST_CASE("a power by a number", "[elementwise][grad]") {
