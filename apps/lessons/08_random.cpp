@@ -91,6 +91,18 @@ TEST_CASE("the labels of random are drawn by seed, step, layer and head") {
   differs("seed", draw(2, 2, 3));
   differs("step", draw(1, 3, 3));
   differs("layer", draw(1, 2, 4));
+  // A draw for another purpose, such as dropout, has numbers of its own.
+  Generator generator(1);
+  generator.set_step(2);
+  for (uint32_t other = 0; other <= uint32_t(Purpose::class_dropout); ++other) {
+    std::vector<int32_t> shared;
+    for (uint32_t place = 0; place < 2 * N; ++place) {
+      const PhiloxKey key = generator.draw(3, Purpose(other)).key();
+      shared.push_back(int32_t(below(philox(key, {{place % 100, place / 100, 0, 0}}).w[0], clusters)));
+    }
+    INFO("the labels take the random numbers of purpose " << other << " (nn/purpose.h)");
+    CHECK((Purpose(other) == Purpose::clusters || shared != labels));
+  }
   const bool same = std::equal(labels.begin(), labels.begin() + N, labels.begin() + N);
   INFO("both heads have the same labels");
   CHECK_FALSE(same);

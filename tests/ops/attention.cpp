@@ -15,6 +15,7 @@ std::atomic<int64_t> heap, heap_peak;
 
 }  // namespace
 
+#if !CAIRN_SANITIZED  // sanitizers have their own
 void* operator new(size_t bytes) {
   void* const block = std::malloc(bytes);
   if (!block) throw std::bad_alloc();
@@ -28,6 +29,7 @@ void operator delete(void* block) noexcept {
   std::free(block);
 }
 void operator delete(void* block, size_t) noexcept { operator delete(block); }
+#endif
 
 namespace {
 
