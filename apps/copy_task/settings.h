@@ -12,7 +12,7 @@ namespace cairn::copy_task {
 
 struct Settings {
   int64_t length = 31, batch = 32;
-  bool causal = false;  // the second copy is masked, and no position sees a later one
+  bool causal = false;                  // the second copy is masked, and no position sees a later one
   int64_t sequences = final_sequences;  // on which the trained model is evaluated
   TransformerOptions model;
   int64_t topk = 0;  // top keys of variants that set none; 0: the variant's default

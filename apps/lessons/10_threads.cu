@@ -119,8 +119,8 @@ void run() {
   took("x", predicted[3]);
   for (const bool written : {false, true}) {
     const int64_t requests = reads(written ? "y" : "x", written).requests;
-    check(requests <= 2, "fours: the numbers are right, but ", written ? "y was written" : "x was read", " by ", requests,
-          " requests of a warp; with four elements a load, or a store, 2 do");
+    check(requests <= 2, "fours: the numbers are right, but ", written ? "y was written" : "x was read", " by ",
+          requests, " requests of a warp; with four elements a load, or a store, 2 do");
   }
 }
 

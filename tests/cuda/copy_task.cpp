@@ -19,7 +19,8 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 const std::string small =
-    "train --length 5 --layers 1 --heads 2 --head-size 8 --feed-forward 16 --batch 3 --evaluate-every 100 --sequences 8 ";
+    "train --length 5 --layers 1 --heads 2 --head-size 8 --feed-forward 16 --batch 3 --evaluate-every 100 --sequences "
+    "8 ";
 
 Json result_of(const ProcessResult& process) {
   INFO(process.err);
