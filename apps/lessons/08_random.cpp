@@ -82,6 +82,23 @@ TEST_CASE("the labels of random are drawn by seed, step, layer and head") {
     const auto members = std::count(labels.begin(), labels.end(), c);
     INFO(members << " of 200 queries are in cluster " << c);
     CHECK(std::abs(members - 50) < 25);  // four standard errors
+    int64_t by_place = 0, by_neighbor = 0;
+    for (int32_t i = 0; i < 200; ++i) {
+      by_place += (labels[size_t(i)] - i - c) % clusters == 0;
+      by_neighbor += (labels[size_t(i)] - labels[size_t(i ^ 1)] - c) % clusters == 0;
+    }
+    INFO("the label follows from the query's place " << by_place << " times, and from its neighbor's label "
+                                                     << by_neighbor << " times, of 200");
+    CHECK(std::abs(by_place - 50) < 25);
+    CHECK(std::abs(by_neighbor - 50) < 40);  // of 100 pairs
+  }
+  {
+    AttentionChoices made;
+    const Generator any(1);
+    (*make_attention("random-7"))(q, q, q, {}, {{.generator = &any}, &made});
+    const std::vector<int32_t> seven = made.labels.to_vector<int32_t>();
+    INFO("the largest label of random-7");
+    CHECK(*std::max_element(seven.begin(), seven.end()) == 6);
   }
   const auto differs = [&](const char* what, const std::vector<int32_t>& others) {
     const bool same = others == labels;

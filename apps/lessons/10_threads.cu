@@ -69,7 +69,7 @@ __global__ void column(Meter<const float> x, Meter<float> y) { y[threadIdx.x] = 
 
 void run() {
   check(predicted[0] * predicted[1] * predicted[2] * predicted[3] > 0, "write your predictions first");
-  const auto of_x = numbers(1024);
+  const auto of_x = numbers(1024), of_scale = numbers(1024, 2);
   // Runs a kernel for n elements of x, and compares element i of its result with f(i).
   const auto puzzle = [&](const char* name, size_t n, size_t cols, auto f, auto kernel) {
     Array x("x", of_x);
@@ -103,9 +103,9 @@ void run() {
   puzzle("stride", 1000, 0, twice, [](auto x, auto y) { launch(stride, {2, 64}, 1000, x, y); });
   least("stride", "in each round, let neighboring lanes take neighbors");
   puzzle(
-      "broadcast", 160, 32, [&](size_t i) { return of_x[i / 32] * of_x[i]; },
+      "broadcast", 160, 32, [&](size_t i) { return of_scale[i / 32] * of_x[i]; },
       [&](auto x, auto y) {
-        Array scale("scale", of_x);
+        Array scale("scale", of_scale);
         launch(broadcast, {5, 32}, scale.meter(), x, y);
       });
   took("scale", predicted[1]);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/lessons/puzzle.h"
@@ -80,7 +81,7 @@ __device__ float of_row(float value, Op op) {
 // 2. Attention: a block has 32 queries and goes through the keys, 32 at a time. `maximum` and `sum` are those of this
 // thread's four rows so far: the largest score, and the sum of exp(score - maximum) of its own columns. `out` are the
 // weighted sums of v, relative to the same maximum. Shared memory has the tiles of q, of k and then v, and of weights.
-__global__ void attend(int n, Meter<const float> q, Meter<const float> k, Meter<const float> v, Meter<float> y) {
+__global__ void attention(int n, Meter<const float> q, Meter<const float> k, Meter<const float> v, Meter<float> y) {
   float* const shared = dynamic_shared<float>();
   const Meter<float> of_q = watch_shared(shared, side * stride, "tile of q");
   const Meter<float> of_k_or_v = watch_shared(shared + side * stride, side * stride, "tile of k or v");
@@ -127,11 +128,14 @@ __global__ void attend(int n, Meter<const float> q, Meter<const float> k, Meter<
 void run() {
   check(predicted[0] * predicted[1] > 0, "write your predictions first");
   constexpr size_t n = 64;
-  for (const float size : {1.0f / 64, 4.0f}) {  // with 4, scores are in the hundreds
-    const auto of_q = numbers(n * side, 1.0f / 64, -1), of_k = numbers(n * side, -size, 50 * size);
+  // With 4, scores are in the hundreds. With a shift, those of the second tile are larger, or smaller, by a hundred.
+  for (const auto& [size, shift] : {std::pair{1.0f / 64, 0.0f}, {4.0f, 100.0f}, {4.0f, -100.0f}}) {
+    const auto of_q = numbers(n * side, 1.0f / 64, -1);
+    auto of_k = numbers(n * side, -size, 50 * size);
+    for (size_t i = n / 2 * side; i < of_k.size(); ++i) of_k[i] += shift;
     const auto of_v = numbers(n * side, 0.01f);
     Array q("q", of_q), k("k", of_k), v("v", of_v);
-    const auto product = [&](size_t i, size_t j) {
+    const auto product = [&of_q, &of_k](size_t i, size_t j) {
       return std::inner_product(&of_q[i * side], &of_q[i * side] + side, &of_k[j * side], 0.0);
     };
     std::vector<double> expected(side * side), of_y(n * side);
@@ -159,7 +163,7 @@ void run() {
     }
     expect(size < 1 ? "attention" : "attention, scores in the hundreds, whose exponentials are infinite", of_y, side,
            [&](auto y) {
-             launch(attend, {n / side, threads, 3 * side * stride * sizeof(float)}, int(n), q.meter(), k.meter(),
+             launch(attention, {n / side, threads, 3 * side * stride * sizeof(float)}, int(n), q.meter(), k.meter(),
                     v.meter(), y);
            });
   }

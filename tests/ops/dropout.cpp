@@ -52,6 +52,17 @@ OPERATION("dropout") {
   add(op, {0.25}, {(1 << 22) + 4099}).gradient = false;
 }
 
+TEST_CASE("softmax and dropout keep no tensor but a result for backward", "[dropout]") {
+  for (const bool of_softmax : {true, false}) {
+    INFO((of_softmax ? "softmax" : "dropout"));
+    const Variable leaf(Tensor::zeros({1000, 100}), true);
+    const int64_t before = memory(Device::cpu).live;
+    const Variable y = of_softmax ? softmax(leaf + leaf) : dropout(leaf + leaf, 0.5, Drawn{0.5}.draw());
+    const double tensors = double(memory(Device::cpu).live - before) / (1000 * 100 * sizeof(float));
+    CHECK(std::round(tensors) == 1);  // y
+  }
+}
+
 TEST_CASE("dropout refuses what it cannot compute", "[dropout]") {
   const Tensor x({4});
   const Draw draw = Drawn{0.5}.draw();
