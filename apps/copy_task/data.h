@@ -21,8 +21,6 @@ constexpr int64_t masked_per_half(int64_t length) { return (2 * length + 5) / 10
 // A token as text.
 inline std::string token_text(int32_t token) { return token == mask_token ? "M" : std::to_string(token); }
 
-inline constexpr int64_t final_sequences = 1024;  // on which a trained model is evaluated, unless --sequences says
-
 struct Batch {
   Tensor input, target;  // int32 [batch, 2 (length + 1)]
   Batch to(Device device) const { return {input.to(device), target.to(device)}; }

@@ -5,10 +5,11 @@
 
 #include "apps/common/settings.h"
 #include "apps/common/training_options.h"
-#include "apps/copy_task/data.h"
 #include "nn/transformer.h"
 
 namespace cairn::copy_task {
+
+inline constexpr int64_t final_sequences = 1024;  // on which a trained model is evaluated, unless --sequences says
 
 struct Settings {
   int64_t length = 31, batch = 32;

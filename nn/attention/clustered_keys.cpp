@@ -102,7 +102,7 @@ struct ClusteredKeys : Attention {
 
     std::vector<KeySet> sets{near};
     if (top > 0) {
-      const int64_t most = std::min(top, clusters);
+      const int64_t most = std::min(top, (blocks - 2) * places());  // no query has more far ones
       far.without = context.choice(&AttentionChoices::topk, [&] { return top_keys(far.q, far.k, most, far.options); });
       // One more set for each of the t clusters that a query takes: the queries that take the same one share its
       // members.
