@@ -39,9 +39,11 @@ EncoderLayer::EncoderLayer(const TransformerOptions& o, Generator& generator)
       norm1(o.features()),
       norm2(o.features()) {}
 
-Variable EncoderLayer::operator()(const Variable& x, const AttentionMask& mask, const Context& context) const {
-  const Variable y = residual(x, norm1, Purpose::attention_output_dropout, context,
-                              [&](const Variable& z) { return attention(z, mask, context); });
+Variable EncoderLayer::operator()(const Variable& x, const AttentionMask& mask, const Context& context,
+                                  const Variable& memory) const {
+  const Variable y = residual(x, norm1, Purpose::attention_output_dropout, context, [&](const Variable& z) {
+    return attention(z, memory.defined() ? memory : z, mask, context);
+  });
   return residual(y, norm2, Purpose::feed_forward_output_dropout, context,
                   [&](const Variable& z) { return feed_forward(z, context); });
 }
@@ -52,12 +54,14 @@ Encoder::Encoder(const TransformerOptions& options, Generator& generator) {
   if (options.final_norm) final_norm = std::make_unique<LayerNorm>(options.features());
 }
 
-Variable Encoder::operator()(const Variable& x, const AttentionMask& mask, const Context& context) const {
+Variable Encoder::operator()(const Variable& x, const AttentionMask& mask, const Context& context,
+                             const Variable& memory) const {
   check_sequences("encoder", x, layers.front()->norm1.weight.size(0));
+  if (memory.defined()) check_sequences("encoder: memory", memory, layers.front()->norm1.weight.size(0));
   Variable y = x;
   for (size_t i = 0; i < layers.size(); ++i) {
     const trace::Span span("encoder layer", "module", i);
-    y = (*layers[i])(y, mask, context.at_layer(context.layer + uint32_t(i)));
+    y = (*layers[i])(y, mask, context.at_layer(context.layer + uint32_t(i)), memory);
   }
   return final_norm ? (*final_norm)(y) : y;
 }

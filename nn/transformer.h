@@ -52,7 +52,9 @@ struct EncoderLayer : ResidualLayer {
     f("norm1", norm1);
     f("norm2", norm2);
   }
-  Variable operator()(const Variable& x, const AttentionMask& mask, const Context& context) const;
+  // x [B, N, features] attends to itself, or to `memory` [B, S, features] if there is one.
+  Variable operator()(const Variable& x, const AttentionMask& mask, const Context& context,
+                      const Variable& memory = {}) const;
 };
 
 struct Encoder : Module {
@@ -65,8 +67,10 @@ struct Encoder : Module {
     f("layers", layers);
     if (final_norm) f("final_norm", *final_norm);
   }
-  // x [B, N, features] -> the same shape. Layer i draws as layer context.layer + i.
-  Variable operator()(const Variable& x, const AttentionMask& mask, const Context& context) const;
+  // x [B, N, features] -> the same shape. Layer i draws as layer context.layer + i. With a `memory` [B, S, features],
+  // every layer is cross attention to it, in place of self-attention.
+  Variable operator()(const Variable& x, const AttentionMask& mask, const Context& context,
+                      const Variable& memory = {}) const;
 
   // The attention of every layer, in order.
   std::vector<MultiHeadAttention*> attentions();

@@ -15,22 +15,33 @@ namespace cairn::copy_task {
 
 using Json = nlohmann::ordered_json;
 
-Model::Model(const TransformerOptions& options, int64_t n_, Generator& generator, bool causal_)
+Model::Model(const TransformerOptions& options, int64_t n_, Generator& generator, bool causal_, bool from_other_)
     : embedding(tokens, options.features(), generator),
       encoder(options, generator),
       output(options.features(), classes, generator),
       n(n_),
-      causal(causal_) {
+      causal(causal_),
+      from_other(from_other_) {
+  check<UsageError>(!causal || !from_other, "--from-other: not with --causal, which hides the second copy");
   if (causal) name_in_errors("--attention", [&] { check_causal(options.attention); });
+  const MultiHeadAttention& first = encoder.layers[0]->attention;
+  check<UsageError>(!from_other || first.key, "--from-other: attention '", first.attention->spec(), "' uses the ",
+                    "queries as keys, so it cannot read another copy; take full, clustered, i-clustered or ",
+                    "lsh-4:keys=own");
 }
 
 Variable Model::operator()(const Tensor& input, const Context& context) const {
   const trace::Span span("forward", "program");
   const Variable x = cast(embedding(input.to(embedding.weight.device())), activations);
-  return cast(output(encoder(positions(x), {.causal = causal}, context)), DType::float32);
+  const Variable placed = positions(x);
+  const Variable y = from_other ? encoder(slice(placed, 1, n / 2, n), {}, context, slice(placed, 1, 0, n / 2))
+                                : encoder(placed, {.causal = causal}, context);
+  return cast(output(y), DType::float32);
 }
 
-std::string Model::full_note() const { return full_attention_note(*encoder.layers[0]->attention.attention, n, n); }
+std::string Model::full_note() const {
+  return full_attention_note(*encoder.layers[0]->attention.attention, answers(), answers());
+}
 
 Json as_json(const Metrics& metrics) {
   return {{"loss", finite_or_null(metrics.loss)},
@@ -57,10 +68,9 @@ Metrics evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t
     const Batch data = make_batch(std::min(evaluation_batch, sequences - done), length, random, model.causal);
     generator.set_step(step * 1000003 + uint64_t(done));
     const Tensor logits = model(data.input, {.generator = &generator}).value().to(Device::cpu);
-    loss += cross_entropy(logits, data.target).value().item() * double(data.target.elements());
-    const Tensor answers = argmax(logits);
-    const auto *answer = answers.data<int32_t>(), *target = data.target.data<int32_t>(),
-               *input = data.input.data<int32_t>();
+    const Tensor answers = argmax(logits), targets = model.answered(data.target), inputs = model.answered(data.input);
+    loss += cross_entropy(logits, targets).value().item() * double(targets.elements());
+    const auto *answer = answers.data<int32_t>(), *target = targets.data<int32_t>(), *input = inputs.data<int32_t>();
     for (int64_t i = 0; i < answers.elements(); ++i) {
       const bool is_masked = input[i] == mask_token, is_right = answer[i] == target[i];
       right += is_right;

@@ -13,18 +13,23 @@ struct Model : Module {
   Encoder encoder;
   Linear output;
   SinusoidalPositions positions;
-  int64_t n;    // tokens of a sequence
-  bool causal;  // a position sees only those before it, and itself
+  int64_t n;        // tokens of a sequence
+  bool causal;      // a position sees only those before it, and itself
+  bool from_other;  // the second copy attends to the first alone, by cross attention, and it alone is answered
 
-  // Error (UsageError): the model is causal, and its attention variant cannot be.
-  Model(const TransformerOptions& options, int64_t n, Generator& generator, bool causal = false);
+  // Error (UsageError): the attention variant cannot be causal, or cannot be cross attention.
+  Model(const TransformerOptions& options, int64_t n, Generator& generator, bool causal = false,
+        bool from_other = false);
   void fields(Fields& f) override {
     f("embedding", embedding);
     f("encoder", encoder);
     f("output", output);
   }
-  // Tokens int32 [batch, n], on any device, -> float32 logits [batch, n, classes].
+  // Tokens int32 [batch, n], on any device, -> float32 logits [batch, answers(), classes].
   Variable operator()(const Tensor& input, const Context& context) const;
+  // The number of positions that it answers: all, or those of the second copy; and these positions' tokens.
+  int64_t answers() const { return from_other ? n / 2 : n; }
+  Tensor answered(const Tensor& all) const { return from_other ? slice(all, 1, n / 2, n).value() : all; }
   // full_attention_note() for its sequences.
   std::string full_note() const;
 };

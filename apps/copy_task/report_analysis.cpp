@@ -11,7 +11,8 @@ namespace cairn::copy_task {
 Example run_example(Model& model, const Batch& batch, uint64_t seed) {
   const NoGrad no_grad;
   const Generator generator(~seed);
-  Example example{batch.input.to_vector<int32_t>(), batch.target.to_vector<int32_t>(), {}, {}};
+  Example example{model.answered(batch.input).to_vector<int32_t>(), model.answered(batch.target).to_vector<int32_t>()};
+  if (model.from_other) example.memory = slice(batch.input, 1, 0, model.n / 2).value().to_vector<int32_t>();
   const auto run = [&] {
     example.answer = argmax(model(batch.input, {.generator = &generator}).value()).to_vector<int32_t>();
   };
@@ -39,13 +40,13 @@ std::vector<std::vector<double>> other_copy_shares(const Example& example) {
   return shares;
 }
 
-void ClusterPairs::add(const int32_t* labels, const int32_t* input, int64_t n) {
+void ClusterPairs::add(const int32_t* labels, const int32_t* input, int64_t n, int64_t copies) {
   for (int64_t i = 0; i < n; ++i)
     for (int64_t j = i + 1; j < n && labels[i] >= 0; ++j) {
       if (labels[j] < 0) continue;
       ++any.all;
       any.together += labels[i] == labels[j];
-      const bool is_near = j - i <= reach, same_token = input[i] == input[j], same_place = j - i == n / 2;
+      const bool is_near = j - i <= reach, same_token = input[i] == input[j], same_place = (j - i) * copies == n;
       if (int(is_near) + int(same_token) + int(same_place) > 1) continue;
       PairCount& count = is_near ? near : same_token ? token : same_place ? place : none;
       ++count.all;
@@ -64,7 +65,7 @@ void ClusterPairs::add_next(const int32_t* labels, const int32_t* labels_there, 
 
 std::vector<std::vector<ClusterPairs>> count_pairs(Model& model, int64_t length, int64_t sequences, uint64_t seed) {
   const NoGrad no_grad;
-  const int64_t n = sequence_length(length);
+  const int64_t n = model.answers();
   auto& layers = model.encoder.layers;
   const int64_t heads = layers[0]->attention.heads;
   std::vector<std::vector<ClusterPairs>> pairs(layers.size(), std::vector<ClusterPairs>(size_t(heads)));
@@ -77,14 +78,15 @@ std::vector<std::vector<ClusterPairs>> count_pairs(Model& model, int64_t length,
     for (size_t i = 0; i < layers.size(); ++i) layers[i]->attention.observation = &seen[i];
     model(batch.input, {.generator = &generator});
     for (auto& layer : layers) layer->attention.observation = nullptr;
-    for (int64_t b = 0; b < batch.input.size(0); ++b) {
+    const Tensor input = model.answered(batch.input);
+    for (int64_t b = 0; b < input.size(0); ++b) {
       const auto labels = [&](size_t layer, int64_t head) {
         return seen[layer].choices.labels.data<int32_t>() + (b * heads + head) * n;
       };
       for (size_t i = 0; i < layers.size(); ++i)
         for (int64_t h = 0; h < heads; ++h) {
           ClusterPairs& counts = pairs[i][size_t(h)];
-          counts.add(labels(i, h), batch.input.data<int32_t>() + b * n, n);
+          counts.add(labels(i, h), input.data<int32_t>() + b * n, n, model.from_other ? 1 : 2);
           for (int64_t there = 0; there < heads && i + 1 < layers.size(); ++there)
             counts.add_next(labels(i, h), labels(i + 1, there), n);
         }

@@ -7,16 +7,19 @@ namespace cairn::copy_task {
 
 // ---- attention
 
-// A sequence with the model's answer and attention.
+// The positions that a model answers, with its answer and attention.
 struct Example {
-  std::vector<int32_t> input, target, answer;
-  std::vector<Observation> layers;  // empty: the sequence is too long for dense weights
+  std::vector<int32_t> input, target;
+  std::vector<int32_t> answer{};
+  std::vector<int32_t> memory{};      // the copy that they attend to; empty: they are both copies
+  std::vector<Observation> layers{};  // empty: the sequence is too long for dense weights
 
   int64_t size() const { return int64_t(input.size()); }
   bool is_masked(int64_t i) const { return input[size_t(i)] == mask_token; }
   bool is_right(int64_t i) const { return answer[size_t(i)] == target[size_t(i)]; }
-  // The same place in the other copy.
-  int64_t other(int64_t i) const { return (i + size() / 2) % size(); }
+  // The size of a copy, and the key of the same place in the other one.
+  int64_t copy_size() const { return memory.empty() ? size() / 2 : size(); }
+  int64_t other(int64_t i) const { return memory.empty() ? (i + copy_size()) % size() : i; }
 };
 // The first sequence of `batch`. Records no gradients.
 Example run_example(Model& model, const Batch& batch, uint64_t seed);
@@ -42,8 +45,8 @@ struct ClusterPairs {
   PairCount place;  // the same place in the two copies
   PairCount next;   // pairs of one cluster; together: also in a head of the next layer
 
-  // Counts one sequence: labels [n] (-1: no cluster, not counted) and input tokens [n].
-  void add(const int32_t* labels, const int32_t* input, int64_t n);
+  // Counts one sequence: labels [n] (-1: no cluster, not counted) and input tokens [n]; `copies` of equal length.
+  void add(const int32_t* labels, const int32_t* input, int64_t n, int64_t copies = 2);
   // Counts `next`: the labels of one sequence in this head and in a head of the next layer, both [n].
   void add_next(const int32_t* labels, const int32_t* labels_there, int64_t n);
 };

@@ -24,12 +24,13 @@ std::string percent(double value) { return number(value, true); }
 using Rows = std::vector<std::vector<int64_t>>;
 constexpr int64_t row_length = 32;
 
-// A row of the first copy, and below it the same places of the second.
-Rows by_position(int64_t n) {
+// A row of the first copy, and below it the same places of the second, if both are answered.
+Rows by_position(const Example& example) {
   Rows rows;
-  for (int64_t begin = 0; begin < n / 2; begin += row_length)
-    for (const int64_t copy : {int64_t(0), n / 2}) {
-      rows.emplace_back(size_t(std::min(row_length, n / 2 - begin)));
+  const int64_t size = example.copy_size();
+  for (int64_t begin = 0; begin < size; begin += row_length)
+    for (int64_t copy = 0; copy < example.size(); copy += size) {
+      rows.emplace_back(size_t(std::min(row_length, size - begin)));
       std::iota(rows.back().begin(), rows.back().end(), copy + begin);
     }
   return rows;
@@ -81,19 +82,25 @@ std::string name_of(size_t layer, int64_t head) { return concat("Layer ", layer 
 
 void write_example(Report& page, const Example& example) {
   page.section("One example");
-  const int64_t n = example.size();
+  const int64_t size = example.copy_size();
   std::string caption =
       "A fresh sequence. M is masked; the other copy has the symbol in the same place. Right answers to masked symbols "
       "are outlined, wrong answers are filled.";
-  Rows rows = by_position(n);
+  Rows rows = by_position(example);
   constexpr size_t most = 4;
   if (rows.size() > most) {
     rows.resize(most);
-    caption += concat(" The picture shows the first ", 2 * row_length, " of ", n / 2, " places of each copy.");
+    caption += concat(" The picture shows the first ", 2 * row_length, " of ", size, " places of each copy.");
   }
   svg::Cells cells{"One sequence: input, target and answer", "Both copies, aligned.", {}};
   for (const std::vector<int64_t>& row : rows) {
-    svg::CellRow input{concat("copy ", row[0] < n / 2 ? 1 : 2, ": input"), {}, !cells.rows.empty()};
+    if (!example.memory.empty()) {
+      svg::CellRow memory{"copy 1: input", {}, !cells.rows.empty()};
+      for (const int64_t i : row) memory.cells.push_back({token_text(example.memory[size_t(i)]), "cell"});
+      cells.rows.push_back(memory);
+    }
+    const bool is_first = example.memory.empty() && row[0] < size;
+    svg::CellRow input{is_first ? "copy 1: input" : "copy 2: input", {}, !cells.rows.empty()};
     svg::CellRow target{"target", {}}, answer{"answer", {}};
     for (const int64_t i : row) {
       const bool is_masked = example.is_masked(i);
@@ -115,10 +122,12 @@ void write_attention(Report& page, const std::string& attention, const Example& 
       "Attention weights of the trained model on the example above: those of ", attention,
       ", beside those of full attention on the same queries and keys. For each layer, the maps show the head whose "
       "masked positions attend most to the same place in the other copy."));
-  const std::string reading =
-      "How to read a map: each row is a query position, each column a key position; a row sums to 100%. On the main "
-      "diagonal, a position attends to itself. Halfway between it and each corner lies another diagonal. There, a "
-      "position attends to the same place in the other copy.";
+  const std::string reading = concat(
+      "How to read a map: each row is a query position, each column a key position; a row sums to 100%. ",
+      example.memory.empty()
+          ? "On the main diagonal, a position attends to itself. Halfway between it and each corner lies another "
+            "diagonal. There, a position attends to the same place in the other copy."
+          : "Queries are of the second copy, keys of the first. On the diagonal, both have the same place.");
   write_attention_maps(page, attention, example.layers, other_copy_shares(example), "Weight on the other copy",
                        reading);
 }
@@ -188,7 +197,7 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
       const std::string title = concat(name_of(layer, head), ": clusters by ", order);
       pictures.push_back({draw_clusters(title, example, labels, positions), title});
     };
-    add("position", by_position(n));
+    add("position", by_position(example));
     add("token", by_token(example.input, labels));
   }
   page.figures(pictures, 2);
@@ -210,7 +219,8 @@ void write_report(RunFolder& run, const TrainState& state, const nlohmann::order
              " was trained on sequences 0w0w, where w has ", count(settings.length, "random symbol"),
              settings.causal ? concat(". All of the second copy is masked; the first shows it.")
                              : concat(". Each copy has ", count(masked_per_half(settings.length), "masked symbol"),
-                                      "; the other copy shows the symbol in the same place.")));
+                                      "; the other copy shows the symbol in the same place.",
+                                      settings.from_other ? " The second copy attends to the first alone." : "")));
   page.summary({{"Masked symbols right", percent(metric("masked_accuracy")), "on fresh sequences"},
                 {"All symbols right", percent(metric("accuracy")), "visible symbols included"},
                 {"Loss", number(metric("loss")), "nats per symbol"},

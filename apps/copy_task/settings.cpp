@@ -10,6 +10,8 @@ void Settings::fields(SettingFields& f) {
   f("attention", model.attention, one_variant, "attention variant (listed below)");
   f("length", length, {1, 1 << 20}, "symbols in each copy; a sequence 0w0w has 2 (length + 1) positions");
   f("causal", causal, "mask all of the second copy, and let no position see a later one");
+  f("from-other", from_other,
+    "answer the second copy, which attends to the first alone (cross attention), not to itself");
   fields_of_figure(f);
   f("init-from", init_from, Text::folder,
     "fine-tune: start from the weights of the run in this folder; the sizes of the models must agree");

@@ -14,6 +14,7 @@ inline constexpr int64_t final_sequences = 1024;  // on which a trained model is
 struct Settings {
   int64_t length = 31, batch = 32;
   bool causal = false;                  // the second copy is masked, and no position sees a later one
+  bool from_other = false;              // the second copy is answered, and sees the first by cross attention alone
   int64_t sequences = final_sequences;  // on which the trained model is evaluated
   TransformerOptions model;
   int64_t topk = 0;  // top keys of variants that set none; 0: the variant's default

@@ -17,21 +17,25 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Both copies, 16 positions per line: the input, the target and, if there is one, the answer.
+// Each copy, 16 positions per line: the input, the target and, if there is one, the answer. Above them, if there is
+// one, the copy that they attend to.
 std::string sequence_text(const Example& example) {
   const bool answered = !example.answer.empty();
-  const int64_t half = example.size() / 2, width = 16;
+  const int64_t size = example.copy_size(), width = 16;
   std::string text;
-  for (const int64_t copy : {int64_t(0), half})
-    for (int64_t begin = copy; begin < copy + half; begin += width) {
-      std::string input = "       input", target = "      target", answer = "      answer", wrong = "            ";
-      for (int64_t i = begin; i < std::min(begin + width, copy + half); ++i) {
+  for (int64_t copy = 0; copy < example.size(); copy += size)
+    for (int64_t begin = copy; begin < copy + size; begin += width) {
+      std::string memory, input = "       input", target = "      target", answer = "      answer",
+                          wrong = "            ";
+      for (int64_t i = begin; i < std::min(begin + width, copy + size); ++i) {
+        if (!example.memory.empty()) memory += formatted("%3s", token_text(example.memory[size_t(i)]).c_str());
         input += formatted("%3s", token_text(example.input[size_t(i)]).c_str());
         target += formatted("%3s", token_text(example.target[size_t(i)]).c_str());
         if (!answered) continue;
         answer += formatted("%3s", token_text(example.answer[size_t(i)]).c_str());
         wrong += example.is_right(i) ? "   " : "  ^";
       }
+      if (!memory.empty()) text += "  other copy" + memory + "\n";
       text += input + "\n" + target + "\n";
       if (answered) text += answer + "\n";
       if (wrong.find('^') != std::string::npos) text += wrong + "\n";
@@ -154,7 +158,7 @@ void show_command(CommandLine& line) {
   RandomStream random(1, uint64_t(example), Purpose::data, displayed_data);
   const Batch batch =
       words.empty() ? make_batch(1, length, random, run && run->model->causal) : read_sequence(words, length);
-  Example shown{batch.input.to_vector<int32_t>(), batch.target.to_vector<int32_t>(), {}, {}};
+  Example shown{batch.input.to_vector<int32_t>(), batch.target.to_vector<int32_t>()};
   if (run) shown = run_example(*run->model, batch, uint64_t(run->settings.compute.seed));
   if (!tensors.empty()) write_tensors(tensors, shown, layer);
   line.tell(as_json(shown), example_text(shown));

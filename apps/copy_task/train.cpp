@@ -20,7 +20,8 @@ static std::string plateau_note(const Metrics& found) {
 Json train(const Run& run, const Settings& settings, const DeviceAndDType& compute) {
   const auto seed = uint64_t(settings.compute.seed);
   Generator generator(seed);
-  Model model(settings.transformer(), sequence_length(settings.length), generator, settings.causal);
+  Model model(settings.transformer(), sequence_length(settings.length), generator, settings.causal,
+              settings.from_other);
   note(model.full_note(), run.quiet);
   if (run.begins() && !settings.init_from.empty()) initialize(model, settings.init_from);
   place(model, compute);
@@ -36,7 +37,7 @@ Json train(const Run& run, const Settings& settings, const DeviceAndDType& compu
     Variable loss;  // stays undefined if this process has no sequence of the batch
     if (mine.size() > 0)
       loss = cross_entropy(model(batch.input.slice(mine.begin, mine.end), {.training = true, .generator = &generator}),
-                           batch.target.slice(mine.begin, mine.end));
+                           model.answered(batch.target.slice(mine.begin, mine.end)));
     training.learn(loss);
     training.evaluate([&]() -> Evaluation {
       const Metrics found = evaluate(model, settings.length, 256, seed, step);
@@ -60,7 +61,8 @@ SavedRun::SavedRun(const char* option, const std::string& folder) {
   const FoundCheckpoint checkpoint = open_run(option, folder, fields);
   step = state_of(checkpoint).step;
   Generator generator(uint64_t(settings.compute.seed));
-  model = std::make_unique<Model>(settings.transformer(), sequence_length(settings.length), generator, settings.causal);
+  model = std::make_unique<Model>(settings.transformer(), sequence_length(settings.length), generator, settings.causal,
+                                  settings.from_other);
   restore(checkpoint, *model, nullptr);
 }
 

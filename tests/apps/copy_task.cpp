@@ -89,6 +89,31 @@ TEST_CASE("evaluation counts right answers, and those of masked symbols separate
   CHECK(std::isnan(evaluate(shorter, 2, 10, 7, 0).masked_accuracy));  // round(0.4) = 0 masked
 }
 
+// Of sequences 0w0w with w of 5 symbols, the second copy is answered: 6 positions.
+TEST_CASE("from the other copy: a position sees its own token and the first copy alone", "[copy-task]") {
+  TransformerOptions options;
+  options.layers = 2, options.heads = 2, options.head_size = 4, options.feed_forward = 8, options.attention = "full";
+  Generator generator(1);
+  const Model model(options, sequence_length(5), generator, false, true);
+  RandomStream random(3, 0, Purpose::data);
+  const Tensor input = make_batch(1, 5, random).input;
+  const auto changed_answers = [&](int64_t changed) {  // positions whose logits another token there changes
+    Tensor other = Tensor::from(input.to_vector<int32_t>(), input.shape());
+    other.mutable_data<int32_t>()[changed] = 1 + input.data<int32_t>()[changed] % symbols;
+    const Tensor before = model(input, {.generator = &generator}), after = model(other, {.generator = &generator});
+    REQUIRE(before.shape() == Shape{1, 6, classes});
+    std::vector<int64_t> found;
+    for (int64_t i = 0; i < 6; ++i)
+      if (!std::equal(before.data<float>() + i * classes, before.data<float>() + (i + 1) * classes,
+                      after.data<float>() + i * classes))
+        found.push_back(i);
+    return found;
+  };
+  CHECK(changed_answers(2) == std::vector<int64_t>{0, 1, 2, 3, 4, 5});
+  CHECK(changed_answers(6 + 3) == std::vector<int64_t>{3});
+  CHECK(model.answered(input).to_vector<int32_t>() == slice(input, 1, 6, 12).value().to_vector<int32_t>());
+}
+
 #if !CAIRN_HAS_CUDA
 TEST_CASE("a program built without CUDA says so", "[copy-task][fault]") {
   const auto result = run_process("copy-task", "train --device cuda --quiet");
