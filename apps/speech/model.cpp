@@ -18,14 +18,18 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// Half of the heads look back and half ahead: -2, -1, 1, 2 for four heads. Where the queries are the keys, all look
-// around their own position.
-std::vector<int> offsets_of(int64_t heads, bool shared_keys) {
+// Half of the heads look back and half ahead: -2, -1, 1, 2 for four heads, or at random distances. Where the queries
+// are the keys, all look around their own position.
+std::vector<int> offsets_of(const Settings& settings, bool shared_keys, RandomStream& random) {
+  const int64_t heads = settings.model.heads;
   if (shared_keys) return std::vector<int>(size_t(heads), 0);
   std::vector<int> offsets;
   for (int64_t head = 0; head < heads; ++head) {
-    const int64_t offset = head - heads / 2;
-    offsets.push_back(int(offset < 0 ? offset : offset + 1));
+    const bool is_back = head < heads / 2;
+    const int distance = settings.init == Settings::Start::far ? 1 + int(random.below(320))
+                         : is_back                             ? int(heads / 2 - head)
+                                                               : int(head - heads / 2 + 1);
+    offsets.push_back(is_back ? -distance : distance);
   }
   return offsets;
 }
@@ -51,9 +55,10 @@ Model::Model(const Settings& settings, int64_t filterbanks, int64_t classes, Gen
       output(settings.model.features(), classes, generator) {
   output.bias.mutable_value().mutable_data<float>()[0] = blank_at_start;
   if (settings.init == Settings::Start::plain) return;
+  RandomStream random(generator.seed(), 0, Purpose::initialize, generator.next_parameter());
   name_in_errors("--init offset", [&] {
     for (MultiHeadAttention* attention : encoder.attentions())
-      start_at_offsets(*attention, offsets_of(settings.model.heads, attention->key == nullptr));
+      start_at_offsets(*attention, offsets_of(settings, attention->key == nullptr, random));
   });
 }
 

@@ -33,8 +33,9 @@ void Settings::fields(SettingFields& f) {
   f("spec-augment", spec_augment, "hide random bands of frequencies and spans of time in training (SpecAugment)");
   f("shift-positions", shift_positions, {0, 1 << 20},
     "in training, the number of the first position is random, at most this");
-  f("init", init, {{"offset", Start::offset}, {"plain", Start::plain}},
-    "offset: each attention head starts by looking at a neighbor of its position; plain: all weights are random");
+  f("init", init, {{"offset", Start::offset}, {"far", Start::far}, {"plain", Start::plain}},
+    "offset: each attention head starts by looking at a neighbor of its position; far: at a position at a random "
+    "distance of at most 320; plain: all weights are random");
   f("init-from", init_from, Text::folder,
     "fine-tune: start from the best weights of the run in this folder; sizes and phones must agree");
   model_fields(f, model);

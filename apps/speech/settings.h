@@ -16,7 +16,7 @@ struct Settings {
   int64_t batch_frames = 8000;     // of a batch, at most, with padding
   bool spec_augment = false;
   int64_t shift_positions = 0;  // the largest number of the first position in training
-  enum class Start { offset, plain } init = Start::offset;
+  enum class Start { offset, far, plain } init = Start::offset;
   std::string init_from;  // the folder of the run whose weights training starts from; empty: by `init`
   TransformerOptions model;
   TrainingOptions training;

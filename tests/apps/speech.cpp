@@ -237,6 +237,32 @@ TEST_CASE("offset heads look at the neighbors of their position when training st
     }
 }
 
+TEST_CASE("far heads look at one distance each, when training starts") {
+  Settings settings;
+  settings.init = Settings::Start::far;
+  settings.model.layers = 1;
+  settings.model.heads = 4;
+  settings.model.head_size = 36;
+  Generator generator(1);
+  const Model model(settings, bins, 3, generator);
+  constexpr int64_t n = 700, middle = n / 2;  // positions, and one that sees all distances
+  const Batch batch = make_batch({{"", Tensor::zeros({3 * n, bins}), {1}, {}}}, settings);
+  const NoGrad no_grad;
+  const auto seen = observe({&model.encoder.layers[0]->attention}, [&] { model(batch, 0, {}); });
+  int64_t longest = 0;
+  for (int64_t head = 0; head < 4; ++head) {
+    const auto distance = [&](int64_t i) {
+      const auto* row = seen[0].weights.data<float>() + (head * n + i) * n;
+      return std::max_element(row, row + n) - row - i;
+    };
+    CHECK(((distance(middle) < 0) == (head < 2)));
+    for (int64_t i = middle - 20; i < middle + 20; ++i) CHECK(std::abs(distance(i) - distance(middle)) <= 1);
+    longest = std::max(longest, std::abs(distance(middle)));
+  }
+  CHECK(longest > 32);
+  CHECK(longest <= 321);
+}
+
 TEST_CASE("a model's answer does not depend on the batch that a sentence is in") {
   Settings settings;
   settings.init = Settings::Start::plain;  // heads that look everywhere
