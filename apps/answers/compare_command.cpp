@@ -39,6 +39,8 @@ struct Comparison {
         "  f1              of the positions of the answer\n"
         "  entry           how often the right entry is chosen; of five, by chance 20%\n"
         "  minus overlap   the same, minus that of word overlap weighted by rarity, with a 95% interval\n"
+        "  most attended   how many of a question's tokens still give their largest weight to the token that full\n"
+        "                  attention would (20 questions)\n"
         "  time            milliseconds of the model for a question\n"
         "Intervals are bootstraps over source packages. Word overlap knows where entries begin.\n\n"
         "Example:\n  answers compare --runs run-1,run-2");
@@ -64,12 +66,14 @@ struct Comparison {
     });
     for (const std::string& spec : specs) {
       std::vector<Answers> found;
+      double same = 0;
       for (const SavedRun& each : models) {
         each.model->bert->encoder.swap_attention(spec);
+        same += same_most_attended(*each.model, some, compute.seed) / double(models.size());
         for (int64_t seed = compute.seed; seed < compute.seed + seeds; ++seed)
           found.push_back(answer(*each.model, questions, answer_tokens, batch, seed, true));
       }
-      add_row(spec, found);
+      add_row(spec, found, same);
     }
     std::vector<Answers> untrained;
     for (const SavedRun& each : models) {
@@ -82,9 +86,11 @@ struct Comparison {
     for (const auto& [name, entry] : {std::pair("word overlap", &overlap), std::pair("weighted overlap", &idf_overlap)})
       add_row(name, {{std::vector<double>(questions.size(), NAN), std::vector<double>(questions.size(), NAN), *entry,
                       NAN, NAN}});
-    line.tell({{"part", part}, {"questions", questions.size()}, {"answer_tokens", answer_tokens}, {"rows", rows}},
-              concat("Questions of ", part, ": ", questions.size(), "\n\n",
-                     table_text({"attention", "exact match", "kept", "f1", "entry", "minus overlap", "time"}, table)));
+    line.tell(
+        {{"part", part}, {"questions", questions.size()}, {"answer_tokens", answer_tokens}, {"rows", rows}},
+        concat("Questions of ", part, ": ", questions.size(), "\n\n",
+               table_text({"attention", "exact match", "kept", "f1", "entry", "minus overlap", "most attended", "time"},
+                          table)));
   }
 
  private:
@@ -99,6 +105,7 @@ struct Comparison {
       overlap.push_back(questions.back().overlap);
       idf_overlap.push_back(questions.back().idf_overlap);
     }
+    for (size_t i = 0; i < std::min<size_t>(20, n); ++i) some.push_back(questions[i * n / std::min<size_t>(20, n)]);
   }
 
   // Sums over the questions of a source, because those are alike.
@@ -110,7 +117,7 @@ struct Comparison {
     return result;
   }
 
-  void add_row(const std::string& name, const std::vector<Answers>& found) {
+  void add_row(const std::string& name, const std::vector<Answers>& found, double same = NAN) {
     Answers all;  // means
     for (const auto which : {&Answers::exact, &Answers::f1, &Answers::entry}) {
       (all.*which).resize(questions.size());
@@ -134,13 +141,14 @@ struct Comparison {
     const auto [low, high] = std::minmax_element(matches.begin(), matches.end());
     table.push_back({name, percent(mean(all.exact)) + interval(*low, *high),
                      percent(kept.value) + interval(kept.low, kept.high), percent(mean(all.f1)),
-                     percent(mean(all.entry)), in_points(more),
+                     percent(mean(all.entry)), in_points(more), percent(same),
                      std::isnan(all.seconds) ? "–" : formatted("%.1f", 1e3 * all.seconds)});
     Json row = as_json(all);
     row.update({{"attention", name},
                 {"of_runs_and_seeds", matches},
                 {"kept", {kept.value, kept.low, kept.high}},
                 {"minus_overlap", {more.value, more.low, more.high}},
+                {"same_most_attended", finite_or_null(same)},
                 {"seconds", finite_or_null(all.seconds)}});
     rows.push_back(row);
     note(concat(name, ": exact match ", table.back()[1]), line.quiet);
@@ -149,11 +157,12 @@ struct Comparison {
   std::string runs, data, part = "test";
   std::string attention =
       "clustered-25,clustered-25:refine=1,clustered-100,clustered-100:refine=1,i-clustered-25,i-clustered-25:refine=1,"
-      "i-clustered-100,i-clustered-100:refine=1,oracle-top-32,position-25,clustered-1";
+      "i-clustered-100,i-clustered-100:refine=1,oracle-top-32,position-25,local-32,local-64,longformer-32:global=16,"
+      "strided-19,clustered-1";
   int64_t most = 1 << 20, batch = 8, seeds = 3;
   ComputeSettings compute;
-  std::vector<Question> questions;
-  int64_t answer_tokens = 0;  // as in the first run, but at least as many as the longest right answer has
+  std::vector<Question> questions, some;  // some: those whose attention is compared
+  int64_t answer_tokens = 0;              // as in the first run, but at least as many as the longest right answer has
   std::vector<double> overlap, idf_overlap;  // of the questions
   std::vector<double> full;                  // full attention's exact matches of each source
   Report::Rows table;

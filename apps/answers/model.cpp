@@ -9,7 +9,9 @@
 #include "apps/common/progress.h"
 #include "apps/common/variants.h"
 #include "autograd/ops.h"
+#include "core/ops.h"
 #include "core/trace.h"
+#include "nn/attention/observe.h"
 #include "nn/io/bert_folder.h"
 #include "nn/io/json.h"
 
@@ -130,6 +132,24 @@ Answers answer(const Model& model, const std::vector<Question>& questions, int64
     }
   }
   return result;
+}
+
+double same_most_attended(const Model& model, const std::vector<Question>& questions, int64_t seed) {
+  const NoGrad no_grad;
+  Generator generator{~uint64_t(seed)};
+  int64_t same = 0, all = 0;
+  for (const Question& question : questions) {
+    const Batch batch({&question}, model.output.bias.device());
+    generator.advance();
+    const int64_t n = batch.tokens.size(1), end = question.entries[0] - 1;  // the question: [CLS] tokens [SEP]
+    for (const Observation& seen :
+         observe(model.bert->encoder.attentions(), [&] { model(batch, {.generator = &generator}); })) {
+      const auto of = argmax(seen.weights).to_vector<int32_t>(), of_full = argmax(seen.full).to_vector<int32_t>();
+      for (size_t row = 0; row < of.size(); row += size_t(n))
+        for (int64_t i = 1; i < end; ++i, ++all) same += of[row + size_t(i)] == of_full[row + size_t(i)];
+    }
+  }
+  return double(same) / double(all);
 }
 
 nlohmann::ordered_json as_json(const Answers& answers) {

@@ -70,6 +70,9 @@ struct Answers {
 // asked to stop and `may_stop`.
 Answers answer(const Model& model, const std::vector<Question>& questions, int64_t answer_tokens, int64_t batch,
                int64_t seed, bool may_stop);
+// Of the questions' own tokens, in all layers and heads: how many give their largest weight to the token that full
+// attention would, with the same queries and keys (the paper's appendix C.4). From 0 to 1.
+double same_most_attended(const Model& model, const std::vector<Question>& questions, int64_t seed);
 double mean(const std::vector<double>& values);
 // The means: loss, exact_match, f1, right_entry.
 nlohmann::ordered_json as_json(const Answers& answers);
