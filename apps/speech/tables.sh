@@ -39,6 +39,7 @@ compare() { # PAGE RUNS ARGUMENTS
 trained="full clustered-100 i-clustered-100 i-clustered-100:refine=1"
 evaluated=full,oracle-top-32,clustered-25,clustered-100,i-clustered-25,i-clustered-100,i-clustered-100:refine=1,i-clustered-100:refine=2
 evaluated+=,position-100:shift=true,i-position-100:shift=true  # clusters of neighbors, with borders that shift
+evaluated+=,local-8,local-16,local-32,strided-18,strided-31,longformer-8
 table_1() { # SEEDS: at 320 positions, and the same models at 960
   local runs=
   for attention in $trained; do for seed in $1; do runs+="$attention-$seed "; done; done
@@ -79,7 +80,14 @@ compare clusters-960 full-1 --join 3 --attention i-clustered-100,i-clustered-200
 
 # Variants whose keys are the queries
 for attention in shared-full lsh-1 lsh-4; do first "$attention-1" --attention "$attention"; done
-compare table-shared "full-1 shared-full-1 lsh-1-1 lsh-4-1" --attention full,shared-full,lsh-1,lsh-4
+compare table-shared "full-1 shared-full-1 lsh-1-1 lsh-4-1" \
+  --attention full,shared-full,lsh-1,lsh-4,clustered-100,clustered-200,i-clustered-100,i-clustered-200,oracle-top-32
+
+# Is a window better because heads start by looking at neighbors? Heads that start at random distances
+for seed in 1 2 3; do first "full-far-$seed" --attention full --init far --seed $seed; done
+for positions in 320 960; do
+  compare "table-far-$positions" "full-far-1 full-far-2 full-far-3" --attention "$evaluated" --join $((positions / 320))
+done
 
 # Figure 1a: from the full model of each size
 runs=
@@ -93,7 +101,15 @@ for layers in 2 4 6; do
 done
 compare figure-1a "$runs"
 
-# Speed at a mean length near 2,900: the trainings' steps per second
+# Errors at a mean length near 2,900, tuned for as many steps each
+runs=
+for attention in full i-clustered-100 i-clustered-200 i-clustered-400 local-32; do
+  tuned "$attention-2900-tuned" full-1 --attention "$attention" --join 9 --batch-frames 9000
+  runs+=" $attention-2900-tuned"
+done
+compare table-2900 "$runs"
+
+# Speed at that length: the trainings' steps per second
 for attention in full i-clustered-100; do
   train "$attention-long" --attention "$attention" --join 9 --batch-frames 9000 --shift-positions 0 --iterations $((24 / shorten)) --evaluate-every 1000
 done
