@@ -53,8 +53,8 @@ foreach(order IN LISTS orders)
   endforeach()
 endforeach()
 if(NOT CAIRN_SANITIZE)  # each training ends with an evaluation, for which the emulator takes long
-  add_test(NAME "gpu: copy-task on the emulator" COMMAND cairn-cuda-tests "[program]")
-  set_tests_properties("gpu: copy-task on the emulator" PROPERTIES LABELS gpu)
+  add_test(NAME "gpu: programs on the emulator" COMMAND cairn-cuda-tests "[program]")
+  set_tests_properties("gpu: programs on the emulator" PROPERTIES LABELS gpu)
 endif()
 if(CAIRN_SANITIZE MATCHES thread)
   set(without_races ~[race])  # the sanitizer finds these first

@@ -1,4 +1,4 @@
-// copy-task with --device cuda.
+// Programs with --device cuda.
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -28,13 +28,13 @@ Json result_of(const ProcessResult& process) {
   return Json::parse(last_line(process.out));
 }
 
-}  // namespace
-
-TEST_CASE("copy-task on CUDA follows the losses of the CPU", "[gpu][program]") {
+// Ten steps on CUDA have the losses of the CPU.
+void check_losses(const char* program, const std::string& settings) {
+  INFO(program);
   const TemporaryFolder cpu, cuda;
-  const std::string arguments = small + "--attention full --iterations 10 --json --quiet --out ";
-  result_of(run_process("copy-task", arguments + cpu.path().string() + " --device cpu"));
-  result_of(run_process("copy-task", arguments + cuda.path().string() + " --device cuda"));
+  const std::string arguments = settings + " --attention full --iterations 10 --json --quiet --out ";
+  result_of(run_process(program, arguments + cpu.path().string() + " --device cpu"));
+  result_of(run_process(program, arguments + cuda.path().string() + " --device cuda"));
   const auto expected = RunFolder(cpu.path(), {}).lines(), found = RunFolder(cuda.path(), {}).lines();
   REQUIRE(expected.size() == 10);
   REQUIRE(found.size() == 10);
@@ -42,6 +42,25 @@ TEST_CASE("copy-task on CUDA follows the losses of the CPU", "[gpu][program]") {
     const double loss = expected[i].at("loss");
     CHECK(std::abs(found[i].at("loss").get<double>() - loss) <= tolerance::losses * loss);
   }
+}
+
+}  // namespace
+
+TEST_CASE("programs on CUDA follow the losses of the CPU", "[gpu][program]") {
+  const TemporaryFolder data;
+  const std::string tiny = " --layers 1 --heads 2 --head-size 8 --feed-forward 16 --batch 3";
+  check_losses("copy-task", small);
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += std::to_string(i * i);
+  replace_file(data / "text", {text});
+  check_losses("language-model", concat("train --context 8 --text ", data / "text", tiny));
+  for (const char* part : {"train", "t10k"}) {  // 8 images of 28 x 28
+    std::string images("\0\0\x08\3\0\0\0\x08\0\0\0\x1c\0\0\0\x1c", 16), classes("\0\0\x08\1\0\0\0\x08", 8);
+    for (int i = 0; i < 8 * 28 * 28; ++i) images += char(i * i);
+    replace_file(data / concat(part, "-images-idx3-ubyte"), {images});
+    replace_file(data / concat(part, "-labels-idx1-ubyte"), {classes + std::string("\0\1\2\3\4\5\6\7", 8)});
+  }
+  check_losses("pixels", concat("train --patch 7 --data ", data.path(), tiny));
 }
 
 TEST_CASE("a run on CUDA resumes bit for bit", "[gpu][program]") {
