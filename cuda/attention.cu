@@ -44,7 +44,7 @@ void attention_forward(Stream stream, const AttentionOperands<T>& in, HeadView<T
   const AttentionProblem<T> p("attention", in);
   if (!suits_mma(p, out)) return attend_simt(stream, p, NoTop{}, out, logsumexp);
   Workspace workspace(Device::cuda);
-  with_mma_columns(size, [&]<int columns> {
+  with_mma_columns(std::max(size.D, size.M), [&]<int columns> {
     with_strips<T, columns, NoTop>(size.N, [&]<int strips> {
       using Shape = MmaShape<T, columns, strips>;
       Splits splits = split_keys(p, Shape::own, size.M, workspace);

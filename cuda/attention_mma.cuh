@@ -422,21 +422,8 @@ __global__ void __launch_bounds__(mma_threads, MmaShape<T, columns, strips, Top>
 template <class T, class... More>
 bool suits_mma(const AttentionProblem<T>& p, const More&... more) {
   constexpr int chunk = 16 / sizeof(T);
-  const auto whole = [](int64_t columns) { return columns > 0 && columns <= 128 && columns % chunk == 0; };
-  return whole(p.size.D) && whole(p.size.M) && p.scale > 0 && holds_packs<chunk>(p.q) && holds_packs<chunk>(p.k) &&
-         holds_packs<chunk>(p.v) && (holds_packs<chunk>(more) && ...) && has_mma();
-}
-
-// Calls f<columns>() with the fewest columns that have room for D and M.
-template <class F>
-void with_mma_columns(const AttentionSize& size, F f) {
-  const int64_t columns = std::max(size.D, size.M);
-  if (columns <= 32)
-    f.template operator()<32>();
-  else if (columns <= 64)
-    f.template operator()<64>();
-  else
-    f.template operator()<128>();
+  return fit_tiles<T>(p.size.D) && fit_tiles<T>(p.size.M) && p.scale > 0 && holds_packs<chunk>(p.q) &&
+         holds_packs<chunk>(p.k) && holds_packs<chunk>(p.v) && (holds_packs<chunk>(more) && ...) && has_mma();
 }
 
 // Calls f<strips>(): two strips a warp where registers have room for them and the rows fill them.
@@ -454,7 +441,7 @@ void attention_gradients(Stream stream, const AttentionProblem<T>& p, HeadView<c
   const AttentionSize& size = p.size;
   const int64_t heads = size.B * size.H;
   if (!suits_mma(p, dout, dq, dk, dv)) return gradients_simt(stream, p, dout, states, top, dq, dk, dv);
-  with_mma_columns(size, [&]<int columns> {
+  with_mma_columns(std::max(size.D, size.M), [&]<int columns> {
     if (heads * size.N > 0)
       with_strips<T, columns, Top>(size.N, [&]<int strips> {
         using Shape = MmaShape<T, columns, strips, Top>;

@@ -141,8 +141,9 @@ void centroid_topk_forward(Stream stream, const AttentionOperands<T>& in, int64_
   if (in.size.B * in.size.H * in.size.N == 0) return;
   if (!choose || !(rest ? suits_mma(p, rest) : suits_mma(p)))
     return forward_simt(stream, p, k, choose, topk, logsumexp, mass, rest);
-  with_mma_columns(
-      in.size, [&]<int columns> { centroid_topk_forward_mma<T, columns>(stream, p, k, topk, logsumexp, mass, rest); });
+  with_mma_columns(std::max(in.size.D, in.size.M), [&]<int columns> {
+    centroid_topk_forward_mma<T, columns>(stream, p, k, topk, logsumexp, mass, rest);
+  });
 }
 
 template <class T>

@@ -355,13 +355,6 @@ static_assert(chunk_of(24, 4096, 792) == 256);        // 384 blocks
 static_assert(chunk_of(1, 1 << 20, 8) == 255 * 256);  // more than a wave, because a chunk has a limit
 static_assert(chunk_of(512, 4096, 264) == 2048);      // 1024 blocks in any case
 
-int multiprocessors() {
-  int device = 0, count = 0;
-  check_cuda(cudaGetDevice(&device));
-  check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-  return count;
-}
-
 // The blocks of a row that takes one launch; 0 if it takes two for each iteration.
 int row_blocks_of(const KMeansSize& size) {
   const int64_t rows = size.B * size.H, most = has_block_clusters() ? 8 : 1;

@@ -12,6 +12,9 @@
 // last; codes [B, H, N]; rotations [R, columns, D]; buckets [B, H, R, N]. The number of buckets of a batch element
 // depends on its length.
 //
+// On tensor cores (cuda/hash_codes_mma.cuh), codes are the same: for compute capability 8.0 or newer, and rows of whole
+// 16-byte chunks with up to 128 elements. make_codes is the fallback.
+//
 // Launch. A block takes 128 queries, a warp 16 of them; make_rotations has a thread for each number.
 //   make_codes    A lane takes planes `lane` and `lane + 32`. Two votes of the warp make the code of a query.
 //   make_buckets  A block's queries are of one batch element, head and round. A lane takes two columns in each 64. The
@@ -26,7 +29,7 @@
 
 #include <cmath>
 
-#include "cuda/common.cuh"
+#include "cuda/hash_codes_mma.cuh"
 
 namespace cairn::gpu {
 namespace {
@@ -176,6 +179,7 @@ template <class T>
 void hash_codes(Stream stream, HashSize size, HeadView<const T> q, const float* planes, uint64_t* codes) {
   const int64_t rows = size.B * size.H * size.N;
   if (rows == 0) return;
+  if (codes_suit_mma(size, q)) return hash_codes_mma(stream, size, q, planes, codes);
   launch(size.bits <= 32 ? make_codes<T, 1> : make_codes<T, 2>,
          {ceil_div(rows, projected_a_block), 32 * projection_warps, 0, stream}, size, q, planes, codes);
 }

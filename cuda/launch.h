@@ -63,6 +63,14 @@ inline bool runs_code_for(int architecture) {
   return false;
 }
 
+// How many multiprocessors the device has.
+inline int multiprocessors() {
+  int device = 0, count = 0;
+  check_cuda(cudaGetDevice(&device));
+  check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+  return count;
+}
+
 // The shape of a launch: blocks, threads of a block, bytes of dynamic shared memory, and the stream.
 struct Launch {
   Grid grid;

@@ -12,6 +12,22 @@ inline constexpr int mma_threads = 128, mma_warps = 4;
 template <class T>
 inline constexpr int mma_depth = 32 / int(sizeof(T));
 
+// Whether tiles have room for rows of so many columns, and rows are whole chunks of 16 bytes.
+template <class T>
+bool fit_tiles(int64_t columns) {
+  return columns > 0 && columns <= 128 && columns % (16 / sizeof(T)) == 0;
+}
+// Calls f<columns>() with the fewest columns of a tile that have room for so many.
+template <class F>
+void with_mma_columns(int64_t columns, F f) {
+  if (columns <= 32)
+    f.template operator()<32>();
+  else if (columns <= 64)
+    f.template operator()<64>();
+  else
+    f.template operator()<128>();
+}
+
 // A float as a sum of two numbers in TF32, with a relative error of 2^-22. Infinity becomes NaN. (A low part of 0 would
 // not help: the other factor's low part is often 0, and infinity times 0 is NaN.)
 struct TwoTf32 {
@@ -144,8 +160,8 @@ __device__ float (&one_strip(float (&sums)[tiles][4]))[1][tiles][4] {
 }
 
 // products[i][n] = A B^T for A, rows 16 i .. 16 i + 15 of `own`, and rows 8 n .. 8 n + 7 of B = x. All strips i of 16
-// rows use a fragment of B once it is loaded.
-template <class T, int columns, int strips, int tiles>
+// rows use a fragment of B once it is loaded. With `add`, A B^T is added to what `products` has.
+template <bool add = false, class T, int columns, int strips, int tiles>
 __device__ void mma_row_products(const MmaTile<T, columns>& own, const MmaTile<T, columns>& x,
                                  float (&products)[strips][tiles][4]) {
 #pragma unroll
@@ -153,7 +169,7 @@ __device__ void mma_row_products(const MmaTile<T, columns>& own, const MmaTile<T
 #pragma unroll
     for (int n = 0; n < tiles; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) products[i][n][e] = 0;
+      for (int e = 0; e < 4; ++e) products[i][n][e] = add ? products[i][n][e] : 0.0f;
         // [lesson 14
 #pragma unroll
   for (int step = 0; step < MmaTile<T, columns>::steps; ++step) {

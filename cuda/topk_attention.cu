@@ -397,7 +397,7 @@ void topk_attention_forward(Stream stream, const AttentionOperands<T>& in, int64
   const TopKProblem<T> p = problem(in, C, k, clusters, topk, mass);
   const int64_t tasks = size.B * size.H * p.tasks();
   if (suits_mma(p, rest, out)) {
-    with_mma_columns(size, [&]<int columns> {
+    with_mma_columns(std::max(size.D, size.M), [&]<int columns> {
       using Shape = TopShape<T, columns>;
       launch(k <= Shape::keys ? attend_top_mma<T, true, columns> : attend_top_mma<T, false, columns>,
              {tasks, mma_threads, Shape::forward_bytes, stream}, p, rest, out, logsumexp);
@@ -432,7 +432,7 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
     parts.batch_heads = std::min(round, batch_heads - parts.first_batch_head);
     const int64_t tasks = parts.batch_heads * p.tasks();
     if (on_mma)
-      with_mma_columns(size, [&]<int columns> {
+      with_mma_columns(std::max(size.D, size.M), [&]<int columns> {
         using Shape = TopShape<T, columns>;
         launch(
             k <= Shape::gradient_keys ? member_gradient_mma<T, true, columns> : member_gradient_mma<T, false, columns>,

@@ -52,16 +52,17 @@ OPERATION("hash_codes") {
     return Variables{Variable(halves(codes.to_vector<uint64_t>()))};
   };
   op.reference = [](const Tensors& t) { return Tensors{halves(reference_codes(t[0], t[1].cast(DType::float32)))}; };
-  const auto add = [&](const std::string& what, const Tensor& q, int bits, bool bias) {
+  const auto add = [&](const std::string& what, const Tensor& q, int bits, bool bias) -> Case& {
     const Tensor planes = random_planes(bits, q.size(3), bias, test_draw(), Device::cpu);
-    op.add(concat(what, ' ', q.shape(), " in ", bits, " bits", bias ? " with a bias" : ""),
-           {q, planes.cast(DType::float64)});
+    return op.add(concat(what, ' ', q.shape(), " in ", bits, " bits", bias ? " with a bias" : ""),
+                  {q, planes.cast(DType::float64)});
   };
   for (const Shape& shape : {Shape{1, 1, 1, 1}, Shape{2, 7, 3, 5}, Shape{0, 3, 2, 4}, Shape{2, 0, 2, 4},
                              Shape{2, 3, 0, 4}, Shape{2, 3, 2, 0}, Shape{2, 67, 3, 5}, Shape{1, 127, 1, 31},
                              Shape{1, 128, 1, 32}, Shape{3, 43, 1, 33}, Shape{1, 300, 2, 64}, Shape{2, 35, 2, 131}})
     for (const int bits : {1, 20, 31, 32, 33, 63, 64})
       for (const bool bias : {false, true}) add("of", normal(shape, 5), bits, bias);
+  add("without tensor cores, of", normal({1, 300, 2, 64}, 5), 63, true).form = Form::older;
   for (const int bits : {32, 64})
     add("of zeros, NaN and infinities",
         with(Tensor::zeros({1, 7, 1, 5}, DType::float64),
@@ -117,6 +118,55 @@ TEST_CASE("the expected Hamming distance of two codes is the angle of their quer
     }
   }
 }
+
+#if CAIRN_HAS_CUDA
+TEST_CASE("hash codes on CUDA are the CPU's where a product is nearest to its threshold", "[hash_codes][gpu]") {
+  // On tensor cores, a product near its threshold is computed again. Of plane j and query j, it is nearly 0, for
+  // queries of any size; then the threshold is this product, or the next number below.
+  const int64_t N = 500, H = 2;
+  const auto check = [&](const Tensor& q, DType dtype, const Tensor& planes) {
+    const auto expected = hash_codes(q, planes).to_vector<uint64_t>();
+    const auto found = hash_codes(q.cast(dtype).to(Device::cuda), planes.to(Device::cuda)).to_vector<uint64_t>();
+    int different = 0;
+    for (size_t i = 0; i < expected.size(); ++i) different += found[i] != expected[i];
+    CHECK(different == 0);
+  };
+  for (const int64_t D : {24, 64, 128})
+    for (const int bits : {31, 63, 64})
+      for (const DType dtype : {DType::float32, DType::bfloat16}) {
+        INFO("D = " << D << ", " << bits << " bits, " << name(dtype));
+        const Tensor drawn = random_tensor({1, N, H, D}, DType::float32, 9).cast(dtype).cast(DType::float32);
+        const auto scaled = [&](float factor) {
+          Tensor q = drawn.clone();
+          for (int64_t i = 0; i < q.elements(); ++i) q.mutable_data<float>()[i] *= factor;
+          return q;
+        };
+        Tensor planes = random_planes(bits, D, false, test_draw(), Device::cpu), q = scaled(1);
+        const auto each_plane = [&](auto f) {
+          for (int64_t j = 0; j < bits; ++j)
+            f(j, q.data<float>() + j * H * D, planes.mutable_data<float>() + j * (D + 1));
+        };
+        each_plane([&](int64_t, const float* query, float* plane) {
+          double product = 0;
+          for (int64_t d = 1; d < D; ++d) product += double(query[d]) * plane[d];
+          plane[0] = float(-product / query[0]);
+        });
+        for (const float factor : {1.0f, 0x1p-100f, 0x1p100f}) check(scaled(factor), dtype, planes);
+
+        each_plane([&](int64_t j, const float* query, float* plane) {
+          float product = 0;
+          for (int64_t d = 0; d < D; ++d) product = std::fma(query[d], plane[d], product);
+          plane[D] = j % 2 ? product : std::nextafter(product, -INFINITY);
+        });
+        float* const row = q.mutable_data<float>() + bits * H * D;  // of query `bits`, which no threshold knows
+        std::fill_n(row, H * D, 0.0f);
+        row[2 * H * D + 3] = INFINITY, row[3 * H * D + 5] = -INFINITY, row[4 * H * D + 7] = NAN;
+        check(q, dtype, planes);
+        planes.mutable_data<float>()[2] = INFINITY, planes.mutable_data<float>()[3 * (D + 1) + D] = NAN;
+        check(q, dtype, planes);
+      }
+}
+#endif
 
 TEST_CASE("hash_codes refuses what it cannot compute", "[hash_codes]") {
   const Tensor q({2, 3, 4, 5});
