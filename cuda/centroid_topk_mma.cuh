@@ -58,13 +58,13 @@ struct ScoredKey {
 
 // How S keys are divided for k top keys.
 struct KeyGroups {
-  int parts;       // of a tile
+  int parts_log2;  // of the parts of a tile
   int span_log2;   // of the tiles in a span
   int groups;      // of a centroid
   int max_chosen;  // groups: upper limit of those chosen
 
-  constexpr KeyGroups(int64_t S, int64_t k, int tile_keys) : parts(tile_keys / 16) {
-    const int64_t tiles = ceil_div(S, tile_keys), tile_groups = 4 * parts;
+  constexpr KeyGroups(int64_t S, int64_t k, int tile_keys) : parts_log2(std::bit_width(unsigned(tile_keys / 16)) - 1) {
+    const int64_t tiles = ceil_div(S, tile_keys), tile_groups = 4 << parts_log2;
     const int64_t wanted = std::min<int64_t>(max_groups, std::max(8 * k, 4 * tiles));
     span_log2 = std::bit_width(uint64_t(count_chunks(tile_groups * tiles, wanted)) - 1);
     groups = int(tile_groups * ceil_div(tiles, span()));
@@ -75,8 +75,8 @@ struct KeyGroups {
   CAIRN_HD constexpr int64_t candidates() const { return int64_t{max_chosen} * span() * group_scores; }
   // Groups with a lower place have lower keys. Those with the same place have keys in between one another's.
   CAIRN_HD int place(int group) const {
-    const int of_lane = group % parts, span_number = group / (4 * parts);
-    return span_log2 == 0 ? span_number * parts + of_lane : span_number;
+    const int of_lane = group & ((1 << parts_log2) - 1), span_number = group >> (2 + parts_log2);
+    return span_log2 == 0 ? (span_number << parts_log2) + of_lane : span_number;
   }
 };
 static_assert(KeyGroups(512, 32, 64).candidates() == 4 * (32 + 3));
