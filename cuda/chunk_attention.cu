@@ -76,6 +76,7 @@ __global__ void __launch_bounds__(threads_a_block<32>) add(ChunkSlots c, bool fi
         old_factor = merged.old_factor, new_factor = merged.new_factor;
         __syncwarp();  // all have read it
         if (row_thread<32>() == 0) logsumexp[row] = merged.logsumexp;
+        __syncwarp();  // before the next round reads it
       }
       const T* const from = x + (other * size.rows + (first_chunk ? 0 : size.rows - c.chunk) + i) * size.cols;
       float* const to = sums + row * size.cols;
