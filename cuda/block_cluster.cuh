@@ -11,7 +11,7 @@
 namespace cairn::gpu {
 
 // Whether the device has block clusters, and the build has code for it that uses them.
-inline bool has_block_clusters() { return runs_code_for(900); }
+inline bool has_block_clusters() { return runs_code_for(900) && device_attribute(cudaDevAttrClusterLaunch) != 0; }
 
 // Waits for all threads of the block cluster. What they wrote before, also to another block's shared memory, is visible
 // after it.

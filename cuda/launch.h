@@ -47,12 +47,18 @@ struct Grid : dim3 {
   }
 };
 
+// An attribute of the device. (The runtime has these values cached.)
+inline int device_attribute(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
+  check_cuda(cudaGetDevice(&device));
+  check_cuda(cudaDeviceGetAttribute(&value, attribute, device));
+  return value;
+}
+
 // Whether the device can run code for an architecture, which is 100 times a compute capability, and the build has some.
 inline bool runs_code_for(int architecture) {
-  int device, major, minor;
-  check_cuda(cudaGetDevice(&device));  // (The runtime has these values cached.)
-  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  const int major = device_attribute(cudaDevAttrComputeCapabilityMajor);
+  const int minor = device_attribute(cudaDevAttrComputeCapabilityMinor);
 #ifdef __CUDA_ARCH_LIST__
   constexpr int compiled[] = {__CUDA_ARCH_LIST__};
 #else
@@ -64,12 +70,7 @@ inline bool runs_code_for(int architecture) {
 }
 
 // How many multiprocessors the device has.
-inline int multiprocessors() {
-  int device = 0, count = 0;
-  check_cuda(cudaGetDevice(&device));
-  check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-  return count;
-}
+inline int multiprocessors() { return device_attribute(cudaDevAttrMultiProcessorCount); }
 
 // The shape of a launch: blocks, threads of a block, bytes of dynamic shared memory, and the stream.
 struct Launch {

@@ -146,6 +146,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrMultiProcessorCount: *value = 1; break;
     case cudaDevAttrComputeCapabilityMajor: *value = architecture / 10; break;
     case cudaDevAttrComputeCapabilityMinor: *value = architecture % 10; break;
+    case cudaDevAttrClusterLaunch: *value = architecture >= 90; break;
   }
   return cudaSuccess;
 }
