@@ -84,10 +84,12 @@ Strides broadcast_strides(const Shape& result, std::initializer_list<Shape> tens
     Strides::Steps along{};
     size_t t = 0;
     for (const Shape& shape : tensors) {
+      // [lesson 0
       const int own = axis - result.rank() + shape.rank();  // the same axis of the tensor
       int64_t step = own >= 0 && shape[own] != 1;
       for (int inner = own + 1; step != 0 && inner < shape.rank(); ++inner) step *= shape[inner];
       along[t++] = step;
+      // lesson 0]
     }
     strides.push_back(result[axis], along);
   }

@@ -73,10 +73,12 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   expect("sum_to", {{"x", x, "*R"}});
   if (x.shape() == shape) return x;
   check(broadcast(x.shape(), shape, "sum_to") == x.shape(), "sum_to: ", shape, " does not broadcast to ", x.shape());
+  // [lesson 0
   Axes axes;
   for (int axis = -x.rank(); axis < 0; ++axis)
     if (-axis > shape.rank() || shape[axis] != x.size(axis)) axes.push_back(axis);
   return summed(x, axes).reshape(shape);
+  // lesson 0]
 }
 
 Variable mean(const Variable& x, const Axes& axes, bool keep) {

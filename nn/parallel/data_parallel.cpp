@@ -31,10 +31,12 @@ std::vector<Tensor> weights_and_moments(const Optimizer& optimizer) {
 }  // namespace
 
 Share share_of(int64_t examples, const Communicator& ranks) {
+  // [lesson 17
   const int64_t each = examples / ranks.size(), more = examples % ranks.size();  // the first `more` have one more
   const int64_t begin = ranks.rank() * each + std::min<int64_t>(ranks.rank(), more);
   const int64_t size = each + (ranks.rank() < more);
   return {begin, begin + size, double(size) / double(examples)};
+  // lesson 17]
 }
 
 void sum_gradients(const std::vector<Variable>& parameters, Communicator& ranks) {
@@ -47,6 +49,7 @@ void sum_gradients(const std::vector<Variable>& parameters, Communicator& ranks)
   Tensor all = Tensor::zeros({elements}, first.dtype(), first.device());
   Tensor given = Tensor::zeros({int64_t(parameters.size())}, DType::float64);  // on how many ranks
   const std::vector<Tensor> slots = slots_of(all, parameters);
+  // [lesson 17
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Tensor& gradient = parameters[i].grad();
     if (!gradient.defined()) continue;
@@ -58,6 +61,7 @@ void sum_gradients(const std::vector<Variable>& parameters, Communicator& ranks)
   ranks.sum(given);
   for (size_t i = 0; i < parameters.size(); ++i)
     if (given.data<double>()[i] > 0) parameters[i].state().grad = slots[i];
+  // lesson 17]
 }
 
 void average_weights(Optimizer& optimizer, Communicator& ranks) {

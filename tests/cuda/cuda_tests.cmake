@@ -10,7 +10,7 @@ add_library(cuda_test_main OBJECT ${folder}/main.cpp)
 target_link_libraries(cuda_test_main PRIVATE cairn Catch2::Catch2)
 target_compile_options(cuda_test_main PRIVATE ${main_options})
 add_executable(cairn-cuda-tests ${cuda_test_sources} ${references})
-target_link_libraries(cairn-cuda-tests PRIVATE cuda_test_main cairn_ladder operation_tests)
+target_link_libraries(cairn-cuda-tests PRIVATE cuda_test_main cairn_ladder operation_tests cairn_app ${app_libraries})
 
 add_dependencies(cairn-cuda-tests cairn-ladder ${app_programs})
 add_test(NAME "gpu: the ladder is timed" COMMAND cairn-ladder)

@@ -1,0 +1,120 @@
+#pragma once
+// The check of lesson 15, which apps/lessons/15_writes.cpp includes at its end.
+#include <set>
+#include <sstream>
+
+const std::vector<std::vector<std::string>> words = {
+    {"the ", "a ", "one ", "every "},      {"old ", "red ", "quick ", "small "},
+    {"fox ", "bird ", "child ", "stone "}, {"sees ", "hears ", "follows ", "forgets "},
+    {"the ", "a ", "no ", "this "},        {"river. ", "song. ", "moon. ", "door. "}};
+
+void check_windows() {
+  std::string text;
+  for (int c = 100; c < 200; ++c) text += char(c);
+  RandomStream random(1, 0, Purpose::data);
+  std::set<int> begins;
+  const int64_t last = int64_t(text.size()) - 9;  // the last window with a character after it
+  const Batch batch = windows(text, 2000, 8, random);
+  check(batch.input.shape() == Shape{2000, 8} && batch.target.shape() == Shape{2000, 8}, "windows: the shapes are ",
+        batch.input.shape(), " and ", batch.target.shape(), ", expected [2000, 8]");
+  const std::vector<int> input = batch.input.to_vector<int>(), target = batch.target.to_vector<int>();
+  for (size_t i = 0; i < input.size(); ++i) {
+    check(i % 8 == 0 || input[i] == input[i - 1] + 1, "windows: characters of a window do not follow each other");
+    check(target[i] == input[i] + 1, "windows: after character ", input[i], " comes ", input[i] + 1,
+          " in the text, and the target is ", target[i]);
+    if (i % 8 == 0) begins.insert(input[i] - 100);
+  }
+  check(int64_t(begins.size()) == last + 1, "windows: of 2000 windows, the first begins at ", *begins.begin(),
+        " and the last at ", *begins.rbegin(), ", in ", begins.size(), " places; expected all of 0 to ", last);
+}
+
+void check_model() {
+  Generator generator(1);
+  const Writer model(options_for(2, 4), generator);
+  const auto scores = [&](const std::string& text) {
+    return model(Tensor::from(std::vector<int>(text.begin(), text.end()), {1, int64_t(text.size())}),
+                 {.generator = &generator})
+        .value();
+  };
+  const auto differ = [](const Tensor& x, const Tensor& y, int64_t i, int64_t j) {
+    const float *a = x.data<float>() + 256 * i, *b = y.data<float>() + 256 * j;
+    return !std::equal(a, a + 256, b, [](float u, float v) { return std::abs(u - v) < 1e-4; });
+  };
+  const Tensor a = scores("abcdefgh"), b = scores("abcdeXgh"), same = scores("aaaaaaaa");
+  check(a.shape() == Shape{1, 8, 256}, "model: the shape is ", a.shape(), ", expected [1, 8, 256]");
+  for (int64_t i = 0; i < 5; ++i)
+    check(!differ(a, b, i, i), "model: position ", i, " sees character 5, which comes later");
+  for (int64_t i = 5; i < 8; ++i) check(differ(a, b, i, i), "model: position ", i, " does not see character 5");
+  check(differ(same, same, 3, 7), "model: in \"aaaaaaaa\", positions 3 and 7 have the same scores");
+}
+
+void check_learning() {
+  Generator generator(1);
+  Writer model(options_for(1, 4), generator);
+  Adam optimizer(parameters(model), 0);
+  RandomStream random(2, 0, Purpose::data);
+  const Batch batch = windows("a text that is long enough for some windows", 3, 8, random);
+  const std::vector<float> scores = model(batch.input, {.generator = &generator}).value().to_vector<float>();
+  const std::vector<int> target = batch.target.to_vector<int>();
+  double expected = 0;
+  for (size_t i = 0; i < 24; ++i) {
+    double sum = 0;
+    for (size_t c = 0; c < 256; ++c) sum += std::exp(double(scores[256 * i + c] - scores[256 * i + size_t(target[i])]));
+    expected += std::log(sum) / 24;
+  }
+  const Context context{true, &generator};
+  const double loss = learn(model, batch, context, optimizer);
+  check(std::abs(loss - expected) < 1e-4, "learn: the loss is ", loss, ", expected ", expected);
+  check(model.output.weight.grad().defined(), "learn: the weights have no gradient");
+  const std::vector<float> once = model.output.weight.grad().to_vector<float>();
+  learn(model, batch, context, optimizer);
+  check(model.output.weight.grad().to_vector<float>() == once,
+        "learn: a second step with the same batch has another gradient");
+  const std::vector<float> before = model.output.weight.value().to_vector<float>();
+  optimizer.set_learning_rate(0.1);
+  learn(model, batch, context, optimizer);
+  check(model.output.weight.value().to_vector<float>() != before, "learn: no weight has changed");
+}
+
+void check_drawing() {
+  const std::vector<float> scores = {1000, 1001, 998, 1001.5f};
+  for (const double temperature : {1.0, 0.5, 2.0, 0.0}) {
+    double shares[4] = {}, sum = 0;
+    for (size_t i = 0; i < 4; ++i)
+      sum += shares[i] = temperature > 0 ? std::exp((scores[i] - 1001.5) / temperature) : i == 3;
+    int counts[4] = {};
+    for (int i = 0; i < 1000; ++i) {
+      const size_t character = drawn(scores, temperature, (i + 0.5) / 1000);
+      check(character < 4, "drawn: character ", character, " of 4");
+      ++counts[character];
+    }
+    for (size_t i = 0; i < 4; ++i)
+      check(std::abs(counts[i] - 1000 * shares[i] / sum) <= 1.5, "drawn: at temperature ", temperature, ", character ",
+            i, " came ", counts[i], " times of 1000, expected ", std::lround(1000 * shares[i] / sum));
+  }
+}
+
+void check_writing() {
+  std::string text;
+  RandomStream random(3, 0, Purpose::data);
+  for (int sentence = 0; sentence < 2000; ++sentence)
+    for (const auto& choices : words) text += choices[random.below(4)];
+  Generator generator(1);
+  Writer model(options_for(2, 8), generator);
+  const double loss = Training{16, 32, 1e-2}.run(model, generator, text, 250, 0);
+  check(loss < 0.7, "learn: after 250 steps the loss is ", loss, ", expected less than 0.7");
+  const std::string begin = "the \xc3\xa9t\xc3\xa9 hears a river. ";
+  RandomStream stream(4, 0, Purpose::data), other(5, 0, Purpose::data);
+  const std::string result = written(model, begin, 200, 32, 0.7, stream);
+  check(result.size() == begin.size() + 200 && result.substr(0, begin.size()) == begin,
+        "written: expected the prompt and 200 characters more");
+  check(written(model, begin, 200, 32, 0.7, other) != result, "written: the same text with other random numbers");
+  std::set<std::string> known;
+  for (const auto& choices : words) known.insert(choices.begin(), choices.end());
+  std::istringstream read(result.substr(begin.size(), result.rfind(' ') - begin.size()));
+  int all = 0, right = 0;
+  for (std::string word; read >> word; ++all) right += int(known.count(word + " "));
+  check(10 * right >= 9 * all, "written: only ", right, " of ", all,
+        " words are in the text that was learned: ", result);
+  std::printf("your model, after 250 steps: %s\n", result.c_str());
+}
