@@ -22,6 +22,7 @@ struct Team {
   std::vector<int> meetings;     // of each rank
   std::vector<bool> ended;
   int turn;
+  bool failed = false;  // a rank, whose tensors are gone
   std::mutex mutex{};
   std::condition_variable changed{};
 
@@ -40,6 +41,7 @@ struct Team {
     ++meetings[size_t(rank)];
     end_turn();
     await_turn(rank);
+    check(!failed, "another rank has failed");
     for (size_t other = 0; other < ended.size(); ++other)
       check(!ended[other] || meetings[other] >= meetings[size_t(rank)], "rank ", rank, " waits for rank ", other,
             ", which has ended");

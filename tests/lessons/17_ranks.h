@@ -16,6 +16,7 @@ void on_ranks(int size, int first, F&& f) {
         f(ranks);
       } catch (...) {
         if (!error) error = std::current_exception();
+        team.failed = true;
       }
       team.ended[size_t(rank)] = true;
       team.end_turn();
