@@ -63,12 +63,13 @@ void each_queries(const Mask& mask, int64_t k0, int64_t k1, int64_t limit, int64
       0, limit, max_length, [&](int64_t at, int64_t end) { return mask.next_queries(k0, k1, at, end); }, f);
 }
 
-// scores [rows, cols] = scale Q K^T, minus infinity where masked. The rows are t.row() apart.
+// scores [rows, cols] = scale Q K^T, minus infinity where masked. The rows are t.row() apart. `packed_keys`: see
+// gemm_tile.
 template <class T>
-void score_tile(const AttentionOperands<T>& in, const Tile& t, T* scores) {
+void score_tile(const AttentionOperands<T>& in, const Tile& t, T* scores, const T* packed_keys = nullptr) {
   const Mask& mask = in.mask;
   gemm_tile(false, true, t.rows(), t.cols(), in.size.D, in.size.scale, in.q.at(t.batch, t.q0, t.head), in.q.row_stride,
-            in.k.at(t.batch, t.k0, t.head), in.k.row_stride, 0.0, scores, t.row());
+            in.k.at(t.batch, t.k0, t.head), in.k.row_stride, 0.0, scores, t.row(), packed_keys);
   // Loops without branches, which the compiler vectorizes.
   constexpr T hidden = -std::numeric_limits<T>::infinity();
   const Positions positions = mask;
@@ -187,7 +188,7 @@ void attention_gradient(const AttentionOperands<T>& in, const TopKeys<T>& top, c
   if (splits > 1) partial = workspace.take<T>(B * H * splits * N * D);
 
   parallel_tasks(B * H * splits, [&, N = N, S = S, D = D, M = M, H = H](int64_t task) {
-    thread_local Scratch<T> weight_memory, gradient_memory, factor_memory;
+    thread_local Scratch<T> weight_memory, gradient_memory, factor_memory, transposed_memory, key_memory, value_memory;
     T* weights = weight_memory.take(tile_queries * tile_row(tile_keys));
     T* gradient = gradient_memory.take(tile_queries * tile_row(tile_keys));
     T* factor = factor_memory.take(tile_keys);
@@ -202,11 +203,22 @@ void attention_gradient(const AttentionOperands<T>& in, const TopKeys<T>& top, c
       const int64_t first_key = key_tile * tile_keys, end_key = std::min(S, first_key + tile_keys);
       if (!add) zero_rows(dk, b, h, first_key, end_key, D);
       if (!add) zero_rows(dv, b, h, first_key, end_key, M);
+      // Without a mask, all queries see the same keys: these are packed once.
+      Range<int64_t> packed{0, 0};
+      const T *transposed_keys = nullptr, *packed_keys = nullptr, *packed_values = nullptr;
       const auto add_tile = [&](int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
         const Tile t{b, h, q0, q1, k0, k1};
-        score_tile(in, t, weights);
-        gemm_tile(false, true, t.rows(), t.cols(), M, 1.0, dout.at(b, q0, h), dout.row_stride, in.v.at(b, k0, h),
-                  in.v.row_stride, 0.0, gradient, t.row());
+        const T *const key_rows = in.k.at(b, k0, h), *const value_rows = in.v.at(b, k0, h);
+        const int64_t k_stride = in.k.row_stride, v_stride = in.v.row_stride;
+        if (k0 != packed.begin || k1 != packed.end) {
+          packed = {k0, k1};
+          transposed_keys = pack_tile(true, t.cols(), D, key_rows, k_stride, transposed_memory);
+          packed_keys = pack_tile(false, D, t.cols(), key_rows, k_stride, key_memory);
+          packed_values = pack_tile(true, t.cols(), M, value_rows, v_stride, value_memory);
+        }
+        score_tile(in, t, weights, transposed_keys);
+        gemm_tile(false, true, t.rows(), t.cols(), M, 1.0, dout.at(b, q0, h), dout.row_stride, value_rows, v_stride, 0.0,
+                  gradient, t.row(), packed_values);
         for (int64_t i = q0; i < q1; ++i) {
           T *a = weights + (i - q0) * t.row(), *g = gradient + (i - q0) * t.row();
           const int64_t row = batch_head * N + i;
@@ -231,8 +243,8 @@ void attention_gradient(const AttentionOperands<T>& in, const TopKeys<T>& top, c
                   dv.at(b, k0, h), dv.row_stride);
         gemm_tile(true, false, t.cols(), D, t.rows(), 1.0, gradient, t.row(), in.q.at(b, q0, h), in.q.row_stride, 1.0,
                   dk.at(b, k0, h), dk.row_stride);
-        gemm_tile(false, false, t.rows(), D, t.cols(), 1.0, gradient, t.row(), in.k.at(b, k0, h), in.k.row_stride, 1.0,
-                  dq_rows + q0 * dq_stride, dq_stride);
+        gemm_tile(false, false, t.rows(), D, t.cols(), 1.0, gradient, t.row(), key_rows, k_stride, 1.0,
+                  dq_rows + q0 * dq_stride, dq_stride, packed_keys);
       };
       const int64_t limit = std::min(keys, end_key);
       each_queries(mask, first_key, limit, queries, tile_queries, [&](int64_t q0, int64_t q1) {

@@ -236,6 +236,13 @@ struct Panels {
   void pack(int64_t j, int64_t l, int64_t count, T* to) const {
     pack_panel(count, std::min(panel<T>, n - j), b + l * step + j * column, step, column, to);
   }
+  // Packs the part that begins at column j0 and step l0. A few steps of all panels at a time: a row of B is read as a
+  // whole, instead of a panel's part of each.
+  void pack_part(int64_t j0, int64_t l0, T* to) const {
+    for (int64_t l = 0; l < steps(l0); l += some_steps)
+      for (int64_t j = 0; j < columns(j0); j += panel<T>)
+        pack(j0 + j, l0 + l, std::min(some_steps, steps(l0) - l), to + j * steps(l0) + l * panel<T>);
+  }
 };
 
 // C = beta C + alpha A B + bias for m rows of C. `packed` holds all of B; if it is null, the panels are packed here.
@@ -252,10 +259,7 @@ void multiply_tile(bool transpose_a, int64_t m, double alpha, const T* a, int64_
     for (int64_t l0 = 0; l0 < b.k; l0 += b.depth) {
       const int64_t columns = b.columns(j0), steps = b.steps(l0);
       const bool copied = transpose_a && columns >= 8 * panel<T>;  // fewer panels do not pay for the copy
-      // A few steps of all panels at a time: a row of B is read as a whole, instead of a panel's part of each.
-      for (int64_t l = 0; !packed && l < steps; l += some_steps)
-        for (int64_t j = 0; j < columns; j += panel<T>)
-          b.pack(j0 + j, l0 + l, std::min(some_steps, steps - l), own + j * steps + l * panel<T>);
+      if (!packed) b.pack_part(j0, l0, own);
       const T* const panels = packed ? packed + b.packed_at(j0, l0) : own;
       const T* const shift = bias && l0 + steps == b.k ? bias + j0 : nullptr;
       for (int64_t i = 0, here; i < m; i += here) {
@@ -273,13 +277,26 @@ void multiply_tile(bool transpose_a, int64_t m, double alpha, const T* a, int64_
     }
 }
 
+template <class T>
+Panels<T> panels_of(bool transpose_b, int64_t n, int64_t k, const T* b, int64_t ldb) {
+  return {b, transpose_b ? 1 : ldb, transpose_b ? ldb : 1, n, k};
+}
+
 }  // namespace
 
 template <class T>
 void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, double alpha, const T* a,
-               int64_t lda, const T* b, int64_t ldb, double beta, T* c, int64_t ldc) {
-  multiply_tile<T>(transpose_a, m, alpha, a, lda, {b, transpose_b ? 1 : ldb, transpose_b ? ldb : 1, n, k}, nullptr,
-                   beta, nullptr, c, ldc);
+               int64_t lda, const T* b, int64_t ldb, double beta, T* c, int64_t ldc, const T* packed) {
+  multiply_tile<T>(transpose_a, m, alpha, a, lda, panels_of(transpose_b, n, k, b, ldb), packed, beta, nullptr, c, ldc);
+}
+
+template <class T>
+const T* pack_tile(bool transpose_b, int64_t n, int64_t k, const T* b, int64_t ldb, Scratch<T>& memory) {
+  const Panels<T> all = panels_of(transpose_b, n, k, b, ldb);
+  T* const packed = memory.take(all.packed_size());
+  for (int64_t j0 = 0; j0 < n; j0 += all.width)
+    for (int64_t l0 = 0; l0 < k; l0 += all.depth) all.pack_part(j0, l0, packed + all.packed_at(j0, l0));
+  return packed;
 }
 
 // A task computes a tile of C. Tiles of the same columns follow one another, because their part of B is in the cache.
@@ -342,6 +359,7 @@ void gemm(Stream, const Gemm& g, const T* a, const T* b, const T* bias, T* c) {
 }
 
 CAIRN_CPU_TYPES(gemm_tile)
+CAIRN_CPU_TYPES(pack_tile)
 CAIRN_CPU_TYPES(gemm)
 
 }  // namespace cpu
