@@ -217,8 +217,8 @@ void attention_gradient(const AttentionOperands<T>& in, const TopKeys<T>& top, c
           packed_values = pack_tile(true, t.cols(), M, value_rows, v_stride, value_memory);
         }
         score_tile(in, t, weights, transposed_keys);
-        gemm_tile(false, true, t.rows(), t.cols(), M, 1.0, dout.at(b, q0, h), dout.row_stride, value_rows, v_stride, 0.0,
-                  gradient, t.row(), packed_values);
+        gemm_tile(false, true, t.rows(), t.cols(), M, 1.0, dout.at(b, q0, h), dout.row_stride, value_rows, v_stride,
+                  0.0, gradient, t.row(), packed_values);
         for (int64_t i = q0; i < q1; ++i) {
           T *a = weights + (i - q0) * t.row(), *g = gradient + (i - q0) * t.row();
           const int64_t row = batch_head * N + i;
