@@ -21,6 +21,26 @@ void attention_forward(Stream, const AttentionOperands<T>& in, HeadView<T> out, 
   const PhiloxKey key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
   constexpr T none = -std::numeric_limits<T>::infinity();
 
+  // If more than two tiles of queries see the same tiles of keys, these and their values are packed once.
+  const int64_t key_tiles = (size.S + tile_keys - 1) / tile_keys;
+  const int64_t keys_size = packed_size(tile_keys, size.D), values_size = packed_size(M, tile_keys);
+  Workspace workspace(Device::cpu);
+  T* all_packed = nullptr;
+  const auto packed_at = [&](int64_t batch_head, int64_t k0) {
+    return all_packed ? all_packed + (batch_head * key_tiles + k0 / tile_keys) * (keys_size + values_size) : nullptr;
+  };
+  if (query_tiles > 2 && mask.Positions::all()) {
+    all_packed = workspace.take<T>(size.B * H * key_tiles * (keys_size + values_size));
+    parallel_tasks(size.B * H * key_tiles, [&](int64_t task) {
+      const int64_t batch_head = task / key_tiles, b = batch_head / H, h = batch_head % H;
+      const int64_t k0 = task % key_tiles * tile_keys, keys = std::min(tile_keys, mask.keys(b, h, size.S) - k0);
+      if (keys <= 0) return;
+      T* const to = packed_at(batch_head, k0);
+      pack_tile(true, keys, size.D, in.k.at(b, k0, h), in.k.row_stride, to);
+      pack_tile(false, M, keys, in.v.at(b, k0, h), in.v.row_stride, to + keys_size);
+    });
+  }
+
   parallel_tasks(size.B * H * query_tiles, [&](int64_t task) {
     thread_local Scratch<T> score_memory, factor_memory;
     const int64_t batch_head = task / query_tiles, b = batch_head / H, h = batch_head % H;
@@ -34,9 +54,11 @@ void attention_forward(Stream, const AttentionOperands<T>& in, HeadView<T> out, 
     bool first = true;  // `out` holds nothing yet
 
     each_keys(mask, q0, q1, 0, mask.keys(b, h, size.S), tile_keys, [&](int64_t k0, int64_t k1) {
+      const T* const packed_keys = packed_at(batch_head, k0);
+      const T* const packed_values = packed_keys ? packed_keys + keys_size : nullptr;
       // [lesson 6
       const Tile t{b, h, q0, q1, k0, k1};
-      score_tile(in, t, scores);
+      score_tile(in, t, scores, packed_keys);
       for (int64_t i = 0; i < t.rows(); ++i) {
         const T before = running_max[i];
         running_max[i] = std::max(before, maximum(scores + i * t.row(), t.cols()));
@@ -54,7 +76,7 @@ void attention_forward(Stream, const AttentionOperands<T>& in, HeadView<T> out, 
       }
       // [eq. 2] [eq. 5] Weights times values.
       gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.row(), in.v.at(b, k0, h), in.v.row_stride,
-                first ? 0.0 : 1.0, out.at(b, q0, h), out.row_stride);
+                first ? 0.0 : 1.0, out.at(b, q0, h), out.row_stride, packed_values);
       first = false;
       // lesson 6]
     });

@@ -291,12 +291,11 @@ void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
 }
 
 template <class T>
-const T* pack_tile(bool transpose_b, int64_t n, int64_t k, const T* b, int64_t ldb, Scratch<T>& memory) {
+void pack_tile(bool transpose_b, int64_t n, int64_t k, const T* b, int64_t ldb, T* packed) {
+  static_assert(32 % panel<T> == 0);  // packed_size
   const Panels<T> all = panels_of(transpose_b, n, k, b, ldb);
-  T* const packed = memory.take(all.packed_size());
   for (int64_t j0 = 0; j0 < n; j0 += all.width)
     for (int64_t l0 = 0; l0 < k; l0 += all.depth) all.pack_part(j0, l0, packed + all.packed_at(j0, l0));
-  return packed;
 }
 
 // A task computes a tile of C. Tiles of the same columns follow one another, because their part of B is in the cache.

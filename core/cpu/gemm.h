@@ -1,7 +1,6 @@
 #pragma once
 // One matrix product on the calling thread, for CPU kernels that share out their own tasks.
 #include "core/kernels/gemm.h"
-#include "core/workspace.h"
 
 namespace cairn::cpu {
 
@@ -12,8 +11,9 @@ template <class T>
 void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, double alpha, const T* a,
                int64_t lda, const T* b, int64_t ldb, double beta, T* c, int64_t ldc, const T* packed = nullptr);
 
-// Packs B for several products. The result lives in `memory`.
+// Packs B for several products, into packed_size(n, k) numbers.
+inline int64_t packed_size(int64_t n, int64_t k) { return (n + 31) / 32 * 32 * k; }
 template <class T>
-const T* pack_tile(bool transpose_b, int64_t n, int64_t k, const T* b, int64_t ldb, Scratch<T>& memory);
+void pack_tile(bool transpose_b, int64_t n, int64_t k, const T* b, int64_t ldb, T* packed);
 
 }  // namespace cairn::cpu
