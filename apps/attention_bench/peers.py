@@ -148,14 +148,19 @@ def with_gradients(attention, shape, **made):
     return lambda: torch.autograd.grad(attention(q, k, v), [q, k, v], gradient)
 
 
-def attention_peer(length, batch):
+def attention_peer(length, batch, device, precision, backward=True):
     import torch
 
     def attention(*qkv):
-        with only_cudnn("cuda"):
+        with only_cudnn(device):
             return torch.nn.functional.scaled_dot_product_attention(*qkv)
 
-    return with_gradients(attention, (batch, HEADS, length, SIZE), device="cuda", dtype=torch.bfloat16)
+    made = {"device": device, "dtype": {"float32": torch.float32, "bf16": torch.bfloat16}[precision]}
+    shape = (batch, HEADS, length, SIZE)
+    if backward:
+        return with_gradients(attention, shape, **made)
+    qkv = [torch.randn(shape, **made) for _ in range(3)]
+    return lambda: attention(*qkv)
 
 
 def authors_attention(kind, length, batch, device):
@@ -323,6 +328,12 @@ def rows(settings):
         ours = bench(settings, attention=f"{kind}-100", length=4096, batch=batch, what="attention")
         return f"{kind}-attention-4096", ours, partial(authors_attention, kind, 4096, batch, device), must, aim
 
+    def attention(length, passes):
+        batch = 4096 // length
+        ours = bench(settings, attention="full", length=length, batch=batch, what="attention", **{"pass": passes})
+        peer = partial(attention_peer, length, batch, device, "float32", passes == "both")
+        return f"full-attention-{length}-{passes}", ours, peer, 1.0, 1.05
+
     def kmeans(batch, peer, must, aim):
         ours = bench(settings, attention="clustered-100", length=16384, batch=batch, what="cluster")
         return "kmeans-16384", ours, partial(peer, 16384, batch), must, aim
@@ -339,12 +350,13 @@ def rows(settings):
             clustered("i-clustered", 32, 3, 10),
             clustered("clustered", 32, 3, 8),
             kmeans(8, flash_kmeans, 1, 10),
-            ("full-attention-4096", full, partial(attention_peer, 4096, 32), 0.4, 0.7),
+            ("full-attention-4096", full, partial(attention_peer, 4096, 32, device, "bf16"), 0.4, 0.7),
             layer("i-clustered-100", 8192, 1.5, 3.3, "bf16"),
             layer("i-clustered-100", 32768, 4, 12, "bf16"),
         ]
     return [
         *(layer("full", length, 1.05, 1.25) for length in (512, 1024, 2048, 4096)),
+        *(attention(length, passes) for length in (1024, 4096) for passes in ("forward", "both")),
         layer("i-clustered-100", 4096, 2.6, 3.3),
         layer("i-clustered-100", 32768, 14, 19),
         clustered("i-clustered", 1, 4, 7),
