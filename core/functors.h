@@ -12,15 +12,10 @@
 
 namespace cairn {
 
-// e^x. Relative error below 2e-7 (tested); 0 below -86.99, infinity above 88.73, NaN for NaN.
-// x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by its Taylor series.
-CAIRN_HD inline float exponential(float x) {
-#ifdef __CUDA_ARCH__
-  return expf(x);
-#else
-  x = x < -87.33654f ? -87.33654f : x;
-  x = x > 89.0f ? 89.0f : x;
-  constexpr float magic = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+#ifndef __CUDA_ARCH__
+// e^x times 2^(bias - 127). x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by its Taylor series; 2^n from its bits.
+inline float scaled_exponential(float x, int bias) {
+  const float magic = 12582912.0f + float(bias);  // 1.5 * 2^23: adding it leaves the integer n + bias in the low bits
   const float shifted = x * 1.44269504f + magic, n = shifted - magic;
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln 2 in two parts, the first exact in 9 bits
   float p = 1.0f / 5040;
@@ -31,8 +26,21 @@ CAIRN_HD inline float exponential(float x) {
   p = p * r + 0.5f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  // 2^(n-1) from its bits, then doubled, because a float cannot hold 2^128.
-  return p * std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) << 23) + (126u << 23)) * 2.0f;
+  return p * std::bit_cast<float>(std::bit_cast<uint32_t>(shifted) << 23);
+}
+// e^x for x up to 88, as a softmax needs it; 0 below -87.69. On the CPU alone.
+inline float exponential_of_score(float x) { return scaled_exponential(x < -88.0f ? -88.0f : x, 127); }
+inline double exponential_of_score(double x) { return std::exp(x); }
+#endif
+
+// e^x. Relative error below 2e-7 (tested); 0 below -86.99, infinity above 88.73, NaN for NaN.
+CAIRN_HD inline float exponential(float x) {
+#ifdef __CUDA_ARCH__
+  return expf(x);
+#else
+  x = x < -87.33654f ? -87.33654f : x;
+  x = x > 89.0f ? 89.0f : x;
+  return scaled_exponential(x, 126) * 2.0f;  // a float cannot hold 2^128
 #endif
 }
 CAIRN_HD inline double exponential(double x) { return exp(x); }

@@ -16,6 +16,15 @@ inline int64_t rows_a_task(int64_t cols) { return std::max<int64_t>(1, (1 << 13)
 
 inline constexpr int partials = 16;  // of a sum, or a maximum
 
+// The sum of partial sums, in a fixed order.
+template <class T>
+inline T sum_of_partials(T (&partial)[partials]) {
+#pragma GCC unroll 4
+  for (int width = partials / 2; width; width /= 2)
+    for (int l = 0; l < width; ++l) partial[l] += partial[l + width];
+  return partial[0];
+}
+
 // sum over i of f(i), i in [0, n).
 template <class T, class F>
 inline T sum_of(int64_t n, F&& f) {
@@ -24,10 +33,7 @@ inline T sum_of(int64_t n, F&& f) {
   for (; i + partials <= n; i += partials)
     for (int l = 0; l < partials; ++l) partial[l] += f(i + l);
   for (int l = 0; i + l < n; ++l) partial[l] += f(i + l);
-#pragma GCC unroll 4
-  for (int width = partials / 2; width; width /= 2)
-    for (int l = 0; l < width; ++l) partial[l] += partial[l + width];
-  return partial[0];
+  return sum_of_partials(partial);
 }
 
 template <class T>
@@ -59,10 +65,23 @@ inline T finite_shift(T maximum) {
   return maximum == -std::numeric_limits<T>::infinity() ? T(0) : maximum;
 }
 
-// y = e^(x - shift); returns the sum. x may be y.
+// y = e^(x - shift); returns the sum. No x is above shift + 88. x may be y. Long rows take four vectors at a time,
+// because each step of an exponential waits for the one before.
 template <class T>
 inline T exponentials(const T* x, int64_t n, T shift, T* y) {
-  return sum_of<T>(n, [=](int64_t i) { return y[i] = exponential(x[i] - shift); });
+  constexpr int group = 4 * partials;
+  T partial[partials] = {}, value[group];
+  int64_t i = 0;
+  for (; i + group <= n; i += group) {
+    for (int l = 0; l < group; ++l) value[l] = exponential_of_score(x[i + l] - shift);
+    for (int l = 0; l < group; ++l) y[i + l] = value[l];
+    for (int first = 0; first < group; first += partials)
+      for (int l = 0; l < partials; ++l) partial[l] += value[first + l];
+  }
+  for (; i + partials <= n; i += partials)
+    for (int l = 0; l < partials; ++l) partial[l] += y[i + l] = exponential_of_score(x[i + l] - shift);
+  for (int l = 0; i + l < n; ++l) partial[l] += y[i + l] = exponential_of_score(x[i + l] - shift);
+  return sum_of_partials(partial);
 }
 
 // log of the sum of e^x. All minus infinity, or none, gives minus infinity.
