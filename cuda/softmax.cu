@@ -6,9 +6,10 @@
 // plus infinity reach the sum, and with it the whole row. x, y, dy, dx: [rows, cols], float32 or bfloat16; all
 // arithmetic is in float32.
 //
-// Launch. A warp takes a row of up to 1024 elements, four rows a block. A block of 256 threads takes a longer row. A
-// thread takes every 32nd or 256th chunk of 8 elements, and goes over them twice. A warp keeps x, and dy, in registers.
-// Rows that do not start at multiples of 16 bytes are read in the same order, element by element.
+// Launch (launch_rows in cuda/common.cuh). A warp takes a row of up to 1024 elements, four rows a block. A block of 256
+// threads takes a longer row. A thread takes every 32nd or 256th chunk of 8 elements, and goes over them twice. A warp
+// keeps x, and dy, in registers. Rows that do not start at multiples of 16 bytes are read in the same order, element by
+// element.
 // Traffic of n = rows * cols elements of e bytes: 2 e n forward and 3 e n backward, the floor. A second reading does
 // not count: it comes from the L1 or the L2 cache. Bound by memory.
 #include "core/kernels/softmax.h"
