@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
       "copy-task",
       "The masked copy task: a transformer learns to fill in the masked symbols of one copy from the other copy.",
       "Examples:\n"
-      "  copy-task train --quick --out run       train in one to four minutes, save everything in run/\n"
+      "  copy-task train --quick --out run       train in one to five minutes, save everything in run/\n"
       "  copy-task evaluate --run run --attention full,clustered-15\n"
       "  copy-task show --run run                the model's answer to an example, and its attention\n",
       {{"train", train_command, "Train on fresh sequences, then evaluate"},

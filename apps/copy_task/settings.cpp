@@ -29,7 +29,7 @@ void Settings::fields_of_figure(SettingFields& f) {
     "every N steps; 0: gradients are summed in every step. --iterations, --evaluate-every and --checkpoint-every must "
     "be multiples of N");
   f("stop-at", stop_at, {0, 1}, "stop when the masked accuracy of an evaluation reaches this; 0: never");
-  f("quick", quick, "a small model that learns in one to four minutes; changes these defaults");
+  f("quick", quick, "a small model that learns in one to five minutes; changes these defaults");
   compute.fields(f);
 }
 
