@@ -39,7 +39,9 @@ Variable rows_of(const Variable& means, const Tensor& metric, const Clusters& cl
 
 }  // namespace
 
-Tensor lloyd(const Tensor& q, const Tensor& lengths, Tensor labels, int64_t C, int steps, const Tensor& metric) {
+Tensor lloyd(const Tensor& q, const Tensor& lengths, const Tensor& first, int64_t C, int steps, const Tensor& metric) {
+  if (C >= q.size(1)) return first;
+  Tensor labels = first;
   const Variable wide = widened(q);
   const Variable with_ones = concat({heads_first(wide), constant(1, {q.size(0), q.size(2), q.size(1), 1}, wide)}, 3);
   Tensor inside;
@@ -51,14 +53,14 @@ Tensor lloyd(const Tensor& q, const Tensor& lengths, Tensor labels, int64_t C, i
     labels = argmax(matmul(with_ones, rows_of(means, metric, clusters), false, true));
     if (lengths.defined()) labels = where(inside, labels, none);
   }
-  return labels;
+  return keep_up_to(C, lengths, first, labels);
 }
 
 Tensor refine(const Tensor& q, const Tensor& query_lengths, const Tensor& k, const Tensor& key_lengths,
               const Tensor& labels, int64_t C, int steps) {
-  if (steps == 0 || C >= q.size(1) || k.size(1) == 0) return labels;
+  if (steps == 0 || k.size(1) == 0) return labels;
   const Tensor refined = lloyd(q, query_lengths, labels, C, steps, metric_of(k, key_lengths));
-  return keep_up_to(0, key_lengths, labels, keep_up_to(C, query_lengths, labels, refined));
+  return keep_up_to(0, key_lengths, labels, refined);
 }
 
 }  // namespace cairn

@@ -167,6 +167,7 @@ OPERATION("lloyd") {
   // Identical queries all join the first cluster, or each has its own.
   const Tensor identical = Tensor::full({1, 50, 1, 3}, 2.5, DType::float64);
   for (const int64_t clusters : {4, 50}) add({1, 50, 50, 1, 3, clusters, 3}, identical, identical, true);
+  add({1, 50, 50, 1, 3, 12, 3, {12}, {50}}, identical, identical, true);
 }
 
 TEST_CASE("no step raises the summed distance", "[lloyd]") {
