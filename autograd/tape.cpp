@@ -132,7 +132,7 @@ void backward(const Variable& output, const Tensor& gradient) {
     check(!node->unwound, "backward: the graph was unwound by an earlier backward pass (at ", node->name,
           "); run the forward pass again");
 
-  note_leaves(order);
+  if (!running_gradient) note_leaves(order);
   std::unordered_map<const Node*, Tensor> pending{{state.node.get(), gradient}};
   for (auto it = order.rbegin(); it != order.rend(); ++it) {
     Node& node = **it;
@@ -141,16 +141,16 @@ void backward(const Variable& output, const Tensor& gradient) {
     if (!g.defined()) g = Tensor::zeros(node.result.shape, node.result.dtype, node.result.device);
     node.unwound = true;
 
-    running_gradient = node.name;
+    const char* const outer = std::exchange(running_gradient, node.name);  // a gradient may call backward()
     Gradients inputs;
     try {
       const trace::Span span(node.name, "backward", node.result.shape);
       inputs = node.gradient(g);
     } catch (...) {
-      running_gradient = nullptr;
+      running_gradient = outer;
       throw;
     }
-    running_gradient = nullptr;
+    running_gradient = outer;
     node.gradient = nullptr;  // frees what it captured
     g = Tensor();
     check(inputs.size() == node.inputs.size(), "backward: ", node.name, " gave ", inputs.size(), " gradients for ",
@@ -176,8 +176,8 @@ void backward(const Variable& output, const Tensor& gradient) {
   }
 }
 
-NoGrad::NoGrad() : before_(is_recording) { is_recording = false; }
-NoGrad::~NoGrad() { is_recording = before_; }
+GradMode::GradMode(bool records) : before_(std::exchange(is_recording, records)) {}
+GradMode::~GradMode() { is_recording = before_; }
 bool recording() { return is_recording; }
 
 std::optional<Shape> leaf_without_optimizer() {

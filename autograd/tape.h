@@ -69,16 +69,23 @@ Variable record(const char* operation, Tensor value, const std::vector<Variable>
 void backward(const Variable& loss, double weight = 1);
 void backward(const Variable& output, const Tensor& gradient);
 
-// While one of these exists on a thread, that thread records nothing.
-class NoGrad {
+// While one of these exists on a thread, that thread records or, with false, does not.
+class GradMode {
  public:
-  NoGrad();
-  ~NoGrad();
-  NoGrad(const NoGrad&) = delete;
-  NoGrad& operator=(const NoGrad&) = delete;
+  explicit GradMode(bool records);
+  ~GradMode();
+  GradMode(const GradMode&) = delete;
+  GradMode& operator=(const GradMode&) = delete;
 
  private:
   bool before_;
+};
+struct NoGrad : GradMode {
+  NoGrad() : GradMode(false) {}
+};
+// For a gradient that runs a part of the forward pass again: backward() computes gradients without recording.
+struct EnableGrad : GradMode {
+  EnableGrad() : GradMode(true) {}
 };
 bool recording();
 

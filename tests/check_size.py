@@ -15,9 +15,9 @@ import sys
 
 # The numbers last reached. Lower them as work goes on. Raise one only with a reason in the commit.
 # Lately, outside tests: 500 lines for the paper's tables on speech (`speech compare`, tables.sh), 420 for the paper's table 4
-# (`answers`), 1450 for the lessons and their meter, 430 for `language-model`, 280 for clustered-keys, 300 for `pixels`, 170 for hash
+# (`answers`), 1550 for the lessons and their meter, 430 for `language-model`, 280 for clustered-keys, 300 for `pixels`, 170 for hash
 # codes on tensor cores.
-NUMBERS = {"lines outside tests": 27800, "lines in tests": 16550, "words of pages": 29950}
+NUMBERS = {"lines outside tests": 27900, "lines in tests": 16720, "words of pages": 30400}
 LIMITS = {what: number * 102 // 100 for what, number in NUMBERS.items()}
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

@@ -112,6 +112,8 @@ TEST_CASE("while NoGrad lives, its thread records nothing", "[tape]") {
     {
       const NoGrad inner;
       CHECK_FALSE(square(x).requires_grad());
+      const EnableGrad enabled;
+      CHECK(square(x).requires_grad());
     }
     CHECK_FALSE(recording());
     CHECK_FALSE(square(x).requires_grad());
@@ -131,6 +133,29 @@ TEST_CASE("a backward pass records nothing, and recording continues after one th
   const Variable failing = record("failing", x.value(), {x}, [](const Tensor&) -> Gradients { throw Error("no"); });
   CHECK_THROWS_WITH(backward(failing), "no");
   CHECK(recording());
+}
+
+TEST_CASE("a gradient may record, and go back through what it recorded", "[tape]") {
+  const Variable x = leaf({2}, {1}), weight = leaf({5}, {1});
+  const Tensor saved = Tensor::from(std::vector<double>{7}, {1});
+  const auto inner = [&](const Tensor& g) -> Gradients {
+    const EnableGrad enabled;
+    const Variable again(x.value(), true);
+    backward(square(again) * weight, g);
+    return {again.grad()};
+  };
+  backward(record("recomputed", square(x).value() * weight.value(), {x}, inner));
+  CHECK(gradient(x) == std::vector<double>{20});
+  CHECK(gradient(weight) == std::vector<double>{4});
+
+  SavedTensor stale(saved);
+  Tensor(saved).mutable_data<double>()[0] = 8;
+  CHECK_THROWS_WITH(backward(record("outer", x.value(), {x},
+                                    [&](const Tensor& g) -> Gradients {
+                                      inner(g);
+                                      return {stale()};
+                                    })),
+                    ContainsSubstring("outer: a tensor of shape"));
 }
 
 TEST_CASE("a second backward pass through a graph is an error that says what to do", "[tape]") {
