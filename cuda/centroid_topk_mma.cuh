@@ -433,13 +433,14 @@ void centroid_topk_forward_mma(Stream stream, const AttentionProblem<T>& p, int6
   if (sums > 0) scan.partial = workspace.take<float>(slots * sums);
   for (; scan.first_tile < tiles; scan.first_tile += scan.tiles) {
     scan.tiles = std::min(scan.tiles, tiles - scan.first_tile);
-    const Launch blocks{scan.tiles * scan.splits, mma_threads, Shape::scan_bytes, stream};
+    const Launch blocks{scan.tiles * scan.splits, mma_threads, 0, stream};
     const Launch rows{scan.slots() / rows_per_block, threads_a_block<32>, 0, stream};
-    Launch with_rest = blocks;
-    with_rest.shared = Shape::rest_bytes;
-    launch(scan_keys_mma<T, columns>, blocks, p, scan);
+    launch<scan_keys_mma<T, columns>, Shape::scan_bytes>(blocks, p, scan);
     launch(choose_groups<T>, rows, p, scan, logsumexp);
-    launch(scan.partial ? sum_rest_mma<T, columns, true> : sum_rest_mma<T, columns, false>, with_rest, p, scan);
+    if (scan.partial)
+      launch<sum_rest_mma<T, columns, true>, Shape::rest_bytes>(blocks, p, scan);
+    else
+      launch<sum_rest_mma<T, columns, false>, Shape::rest_bytes>(blocks, p, scan);
     launch(finish_rows<T, columns>, rows, p, scan, topk, mass, rest);
   }
 }

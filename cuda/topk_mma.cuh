@@ -9,7 +9,7 @@
 
 namespace cairn::gpu {
 
-// Top keys in a tile, and bytes of shared memory: at most 99 KB, which every GPU with these instructions has.
+// Top keys in a tile, and bytes of dynamic shared memory.
 template <class T, int columns>
 struct TopShape {
   static constexpr int row_bytes = columns * int(sizeof(T));

@@ -198,7 +198,7 @@ void run_tiled(Stream stream, Heads size, Elements q, Elements k, Elements v, fl
 }
 template <auto kernel, int threads_a_block, size_t shared>
 void run(Stream stream, Heads size, Elements q, Elements k, Elements v, float* out) {
-  launch(kernel, {{size.N / side, size.heads}, threads_a_block, shared, stream}, size, q, k, v, out);
+  launch<kernel, shared>({{size.N / side, size.heads}, threads_a_block, 0, stream}, size, q, k, v, out);
 }
 
 }  // namespace
