@@ -50,8 +50,8 @@ void attention_forward(Stream stream, const AttentionOperands<T>& in, HeadView<T
       Splits splits = split_keys(p, Shape::own, size.M, workspace);
       if (splits.partial) splits.softmax = workspace.take<RowSoftmax>(splits.count * rows);
       const int64_t blocks = size.B * size.H * ceil_div(size.N, Shape::own) * splits.count;
-      launch(attend_mma<T, columns, strips>, {blocks, mma_threads, Shape::forward_bytes, stream}, p, splits, out,
-             logsumexp);
+      launch<attend_mma<T, columns, strips>, Shape::forward_bytes>({blocks, mma_threads, 0, stream}, p, splits, out,
+                                                                   logsumexp);
       add_up(stream, size, splits, size.M, out, in.dropout.scale(), logsumexp);
     });
   });

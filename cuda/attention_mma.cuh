@@ -13,9 +13,9 @@
 
 namespace cairn::gpu {
 
-// Tile sizes. They fit into 99 KB of shared memory, which every GPU with these instructions has, and into registers:
-// with 128 columns, the gradient of the keys would spill some if it took 32 queries at a time.
-// A warp has one or two strips of 16 rows. With two, it loads each fragment of the other side half as often.
+// Tile sizes. They fit into shared memory (`launch` asserts that) and into registers (cuda/sass.tsv): with 128 columns,
+// the gradient of the keys would spill some if it took 32 queries at a time. A warp has one or two strips of 16 rows.
+// With two, it loads each fragment of the other side half as often.
 template <class T, int columns, int strips, class Top = NoTop>
 struct MmaShape {
   static constexpr int row_bytes = columns * int(sizeof(T));
@@ -448,16 +448,15 @@ void attention_gradients(Stream stream, const AttentionProblem<T>& p, HeadView<c
         Workspace workspace(Device::cuda);
         const Splits splits = split_keys(p, Shape::own, size.D, workspace);
         const int64_t blocks = heads * ceil_div(size.N, Shape::own) * splits.count;
-        launch(query_gradient_mma<T, columns, strips, Top>, {blocks, mma_threads, Shape::query_gradient_bytes, stream},
-               p, splits, dout, states, top, dq);
+        launch<query_gradient_mma<T, columns, strips, Top>, Shape::query_gradient_bytes>(
+            {blocks, mma_threads, 0, stream}, p, splits, dout, states, top, dq);
         add_up(stream, size, splits, size.D, dq);
       });
     if (heads * size.S > 0)
       with_strips<T, columns, Top>(size.S, [&]<int strips> {
         using Shape = MmaShape<T, columns, strips, Top>;
-        launch(key_gradient_mma<T, columns, strips, Top>,
-               {heads * ceil_div(size.S, Shape::own), mma_threads, Shape::key_gradient_bytes, stream}, p, dout, states,
-               top, dk, dv);
+        launch<key_gradient_mma<T, columns, strips, Top>, Shape::key_gradient_bytes>(
+            {heads * ceil_div(size.S, Shape::own), mma_threads, 0, stream}, p, dout, states, top, dk, dv);
       });
   });
 }

@@ -152,7 +152,7 @@ template <class T, class Top>
 void attend_simt(Stream stream, const AttentionProblem<T>& p, Top top, HeadView<T> out, float* logsumexp) {
   const int64_t tiles = p.size.B * p.size.H * ceil_div(p.size.N, tile);
   with_tile_width(p.size.M, [&]<int width> {
-    launch(attend<T, width, Top>, tile_blocks(stream, tiles, p.size.M, width), p, top, out, logsumexp);
+    launch<attend<T, width, Top>, tile_bytes>(tile_blocks(stream, tiles, p.size.M, width), p, top, out, logsumexp);
   });
 }
 
@@ -164,11 +164,12 @@ void gradients_simt(Stream stream, const AttentionProblem<T>& p, HeadView<const 
                 key_tiles = heads * ceil_div(size.S, tile);
   if (query_tiles > 0)
     with_tile_width(size.D, [&]<int width> {
-      launch(query_gradient<T, width, Top>, tile_blocks(stream, query_tiles, size.D, width), p, dout, states, top, dq);
+      launch<query_gradient<T, width, Top>, tile_bytes>(tile_blocks(stream, query_tiles, size.D, width), p, dout,
+                                                        states, top, dq);
     });
   if (key_tiles > 0)
-    launch(key_gradient<T, Top>, tile_blocks(stream, key_tiles, std::max(size.D, size.M), tile), p, dout, states, top,
-           dk, dv);
+    launch<key_gradient<T, Top>, tile_bytes>(tile_blocks(stream, key_tiles, std::max(size.D, size.M), tile), p, dout,
+                                             states, top, dk, dv);
 }
 
 }  // namespace cairn::gpu

@@ -429,7 +429,7 @@ __device__ void write_row(const float (&sum)[items], float factor, T* to, int co
 // A block for each of `tiles` tiles of rows and each `width` columns. At least one for a tile of rows, because a block
 // also computes results without columns, such as logsumexp.
 inline Launch tile_blocks(Stream stream, int64_t tiles, int64_t columns, int width) {
-  return {tiles * count_chunks(columns, width), tile_threads, tile_bytes, stream};
+  return {tiles * count_chunks(columns, width), tile_threads, 0, stream};
 }
 
 // Calls f<width>() with the number of columns that a block computes, 64 or 128. Other blocks compute further columns.

@@ -1,33 +1,31 @@
 #pragma once
 // The kernels of cuda/centroid_topk.cu on tensor cores.
 //
-// The keys are divided into groups. A span is 1, 2, 4, ... neighboring tiles. A tile has parts of 16 columns, and a
-// span has four groups for each part q. Group t = 0..3 has columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of its part in
-// each tile of the span; one lane holds them. The groups of a lane are neighbors. With tiles of two parts and spans of
-// two tiles:
+// Forward takes four launches. In an example, one centroid has 8 keys and k = 2, all values are 1, and the weight of a
+// score s is 2^s / 128. (tests/cuda/centroid_topk.cu runs it.)
 //
-//   keys     | tile 0, part 0   | tile 0, part 1   | tile 1, part 0   | tile 1, part 1   | tile 2, part 0
-//   columns  | 0 1 2 3 .. 8 9 ..| 0 1 2 3 .. 8 9 ..| 0 1 2 3 .. 8 9 ..| 0 1 2 3 .. 8 9 ..| 0 1 2 3 .. 8 9 ..
-//   groups     0 0 2 2 .. 0 0     1 1 3 3 .. 1 1     0 0 2 2 .. 0 0     1 1 3 3 .. 1 1     8 8 10 ..
+//   key     0   1   2   3   4   5   6   7
+//   score   1   0   6   5   4   2   3   0
+//   group     0       4       8      12       a lane holds the scores of a group; 12 more groups have no key
 //
-// A span is as long as it can be with at least max(8 k, S / 16) groups, but there are at most 1024 groups.
-//
-// Bound. A candidate is a score of a chosen group that reaches the threshold. At most k - 1 groups have a larger
-// maximum than the threshold. Of those whose maximum equals it, the lowest are chosen, and with them all that have keys
-// in between: k + 3 groups in all if a span is one tile, or else k + 15. So a centroid has at most 4 (k + 3)
-// candidates, or else 4 (k + 15) for each tile of a span, and never more than S. A span is one tile where S <= 32 k, k
-// <= 128.
-//
-// Forward takes four launches.
 //   scan_keys_mma    a block takes a tile of 64 centroids and a split of the keys: the maximum, the sum of
-//                    exponentials, and the largest score of each group
-//   choose_groups    a warp takes a centroid: logsumexp, and the k groups with the largest maxima. The smallest of
-//                    these maxima is the threshold. All top keys are in the chosen groups, and their scores reach the
-//                    threshold. At least k scores reach it, and few more: about 35 for k = 32 and 256 groups.
-//   sum_rest_mma     computes the scores again and multiplies the weights with V, except for scores of the chosen
-//                    groups that reach the threshold. Stores the scores of the chosen groups.
-//   finish_rows      a warp takes a centroid: the k largest of the stored scores belong to the top keys. Adds up the
-//                    rest: the sums of the splits, and the few other scores that reach the threshold.
+//                    exponentials, and the largest score of each group, 1, 6, 4 and 3
+//   choose_groups    a warp takes a centroid: logsumexp (in base 2, 7), and by bisection a threshold that the
+//                    maxima of k groups reach, 3.5: of 4 and 8, which are chosen. All top keys are in chosen groups
+//                    and reach the threshold, and few other scores do: for k = 32 and 256 groups about 35 in all.
+//   sum_rest_mma     computes the scores again. Stores those of the chosen groups, 6, 5 and 4, 2. Multiplies the other
+//                    weights, and those below the threshold, with V: (2 + 1 + 4 + 8 + 1) / 128 = 0.125
+//   finish_rows      a warp takes a centroid and lists the stored scores that reach the threshold, 6, 5 and 4. The k
+//                    largest are of the top keys, 2 and 3; their mass is (64 + 32) / 128 = 0.75. The others join the
+//                    rest: 0.125 + 16 / 128 = 0.25
+//
+// A tile of keys has parts of 16 columns. In part q, group t = 0..3 has columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9, and
+// its number is t times the parts, plus q. Of many keys, 2, 4, 8, ... neighboring tiles are a span, which shares its
+// groups. A span is as long as it can be with at least max(8 k, S / 16) groups, but there are at most 1024 groups.
+//
+// Bound. If more than k maxima reach the threshold, fewer than k are larger. Of those that equal it, the lowest are
+// chosen, and with them all that have keys in between: k + 3 groups in all if a span is one tile (S <= 32 k, k <= 128),
+// or else k + 15. Each has 4 scores for each tile of a span.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -433,13 +431,14 @@ void centroid_topk_forward_mma(Stream stream, const AttentionProblem<T>& p, int6
   if (sums > 0) scan.partial = workspace.take<float>(slots * sums);
   for (; scan.first_tile < tiles; scan.first_tile += scan.tiles) {
     scan.tiles = std::min(scan.tiles, tiles - scan.first_tile);
-    const Launch blocks{scan.tiles * scan.splits, mma_threads, Shape::scan_bytes, stream};
+    const Launch blocks{scan.tiles * scan.splits, mma_threads, 0, stream};
     const Launch rows{scan.slots() / rows_per_block, threads_a_block<32>, 0, stream};
-    Launch with_rest = blocks;
-    with_rest.shared = Shape::rest_bytes;
-    launch(scan_keys_mma<T, columns>, blocks, p, scan);
+    launch<scan_keys_mma<T, columns>, Shape::scan_bytes>(blocks, p, scan);
     launch(choose_groups<T>, rows, p, scan, logsumexp);
-    launch(scan.partial ? sum_rest_mma<T, columns, true> : sum_rest_mma<T, columns, false>, with_rest, p, scan);
+    if (scan.partial)
+      launch<sum_rest_mma<T, columns, true>, Shape::rest_bytes>(blocks, p, scan);
+    else
+      launch<sum_rest_mma<T, columns, false>, Shape::rest_bytes>(blocks, p, scan);
     launch(finish_rows<T, columns>, rows, p, scan, topk, mass, rest);
   }
 }

@@ -55,10 +55,9 @@ inline __device__ int32_t warp_scan(int32_t value) {
 }
 
 // Reduces the values of a block by op. The block has whole warps; all threads get the result. `none` is op's neutral
-// element.
+// element. of_warp: shared memory for 32 elements, which no warp uses after the last barrier.
 template <class T, class Op>
-__device__ T block_reduce(T value, T none, Op op) {
-  __shared__ T of_warp[32];
+__device__ T block_reduce(T value, T none, Op op, T* of_warp) {
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32), warps = int(blockDim.x / 32);
   value = warp_reduce(value, op);
   if (lane == 0) of_warp[warp] = value;
@@ -66,6 +65,11 @@ __device__ T block_reduce(T value, T none, Op op) {
   value = warp_reduce(lane < warps ? of_warp[lane] : none, op);
   __syncthreads();  // before of_warp is written again
   return value;
+}
+template <class T, class Op>
+__device__ T block_reduce(T value, T none, Op op) {
+  __shared__ T of_warp[32];
+  return block_reduce(value, none, op, of_warp);
 }
 
 // ---- rows. A warp takes a row (`threads` = 32), and a block has four, or a block takes one (`threads` = 256).

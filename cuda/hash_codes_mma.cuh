@@ -166,8 +166,8 @@ void hash_codes_mma(Stream stream, HashSize size, HeadView<const T> q, const flo
     using Shape = CodeShape<T, columns>;
     const int64_t tiles = size.B * size.H * ceil_div(size.N, Shape::own);
     const int64_t rounds = ceil_div(tiles, 3 * multiprocessors());  // of three blocks a multiprocessor
-    launch(make_codes_mma<T, columns>, {ceil_div(tiles, rounds), mma_threads, Shape::bytes, stream}, size, q, planes,
-           codes);
+    launch<make_codes_mma<T, columns>, Shape::bytes>({ceil_div(tiles, rounds), mma_threads, 0, stream}, size, q, planes,
+                                                     codes);
   });
 }
 

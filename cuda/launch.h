@@ -1,6 +1,7 @@
 #pragma once
 // Launches kernels, for nvcc and for the emulator of cuda/emulator alike, instead of <<<>>>. Every launch and every
 // call of CUDA is checked. Kernel files include this header instead of CUDA's.
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -82,6 +83,10 @@ struct Launch {
   int block_cluster = 1;  // blocks of a block cluster (cuda/block_cluster.cuh)
 };
 
+// Bytes of shared memory that a block may have on every GPU with tensor cores for bfloat16; 8.6, 8.9 and 12.0 have no
+// more. (7.5 has 64 KB.)
+inline constexpr size_t shared_everywhere = 99 * 1024;
+
 // Allows a kernel `bytes` of dynamic shared memory. Calls CUDA only if it needs more than before.
 inline void allow_shared(const void* kernel, size_t bytes, SourceLine where) {
   static std::mutex mutex;
@@ -92,12 +97,10 @@ inline void allow_shared(const void* kernel, size_t bytes, SourceLine where) {
   allowed[kernel] = bytes;
 }
 
-// kernel<<<grid, block, shared, stream>>>(args...), checked. Requests shared memory beyond 48 KB.
-// Error: DeviceError with CUDA's message, for instance for an empty grid. So callers skip launches for empty problems.
+// The launch itself, for the two functions below.
 template <class... Parameters, class... Args>
-void launch(void (*kernel)(Parameters...), const Launch& shape, Args&&... args) {
+void launch_allowed(void (*kernel)(Parameters...), const Launch& shape, Args&&... args) {
   const void* address = reinterpret_cast<const void*>(kernel);
-  if (shape.shared > 48 * 1024) allow_shared(address, shape.shared, shape.where);
   std::tuple<Parameters...> parameters(std::forward<Args>(args)...);
 #ifdef __CUDACC__
   std::apply(
@@ -117,6 +120,33 @@ void launch(void (*kernel)(Parameters...), const Launch& shape, Args&&... args) 
       host_cuda::launch(address, shape.grid, shape.block, shape.shared, run_thread, shape.where, shape.block_cluster),
       shape.where);
 #endif
+}
+
+// kernel<<<grid, block, shared, stream>>>(args...), checked. Requests shared memory beyond 48 KB.
+// Error: DeviceError with CUDA's message, for instance for an empty grid. So callers skip launches for empty problems.
+// Also for more than shared_everywhere.
+template <class... Parameters, class... Args>
+void launch(void (*kernel)(Parameters...), const Launch& shape, Args&&... args) {
+  check<DeviceError>(shape.shared <= shared_everywhere, "a launch needs ", shape.shared,
+                     " bytes of shared memory, at most ", shared_everywhere, ", at ", to_string(shape.where));
+  if (shape.shared > 48 * 1024) allow_shared(reinterpret_cast<const void*>(kernel), shape.shared, shape.where);
+  launch_allowed(kernel, shape, std::forward<Args>(args)...);
+}
+
+// Whether the kernel has been allowed its dynamic shared memory. tests/sass.py reads the size from the variable's name.
+template <auto kernel, size_t bytes>
+inline std::atomic<bool> allowed = false;
+
+// The same for a kernel that always has `bytes` of dynamic shared memory.
+template <auto kernel, size_t bytes, class... Args>
+void launch(Launch shape, Args&&... args) {
+  static_assert(bytes <= shared_everywhere);
+  if (!allowed<kernel, bytes>) {
+    allow_shared(reinterpret_cast<const void*>(kernel), bytes, shape.where);
+    allowed<kernel, bytes> = true;
+  }
+  shape.shared = bytes;
+  launch_allowed(kernel, shape, std::forward<Args>(args)...);
 }
 
 // The block's dynamic shared memory, aligned to 16 bytes. Uninitialized.

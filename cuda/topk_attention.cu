@@ -399,13 +399,16 @@ void topk_attention_forward(Stream stream, const AttentionOperands<T>& in, int64
   if (suits_mma(p, rest, out)) {
     with_mma_columns(std::max(size.D, size.M), [&]<int columns> {
       using Shape = TopShape<T, columns>;
-      launch(k <= Shape::keys ? attend_top_mma<T, true, columns> : attend_top_mma<T, false, columns>,
-             {tasks, mma_threads, Shape::forward_bytes, stream}, p, rest, out, logsumexp);
+      const auto run = [&]<bool once> {
+        launch<attend_top_mma<T, once, columns>, Shape::forward_bytes>({tasks, mma_threads, 0, stream}, p, rest, out,
+                                                                       logsumexp);
+      };
+      k <= Shape::keys ? run.template operator()<true>() : run.template operator()<false>();
     });
     return;
   }
   with_tile_width(size.M, [&]<int width> {
-    launch(attend_top<T, width>, tile_blocks(stream, tasks, size.M, width), p, rest, out, logsumexp);
+    launch<attend_top<T, width>, tile_bytes>(tile_blocks(stream, tasks, size.M, width), p, rest, out, logsumexp);
   });
 }
 
@@ -434,13 +437,15 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
     if (on_mma)
       with_mma_columns(std::max(size.D, size.M), [&]<int columns> {
         using Shape = TopShape<T, columns>;
-        launch(
-            k <= Shape::gradient_keys ? member_gradient_mma<T, true, columns> : member_gradient_mma<T, false, columns>,
-            {tasks, mma_threads, Shape::backward_bytes, stream}, p, dout, parts, dq);
+        const auto run = [&]<bool once> {
+          launch<member_gradient_mma<T, once, columns>, Shape::backward_bytes>({tasks, mma_threads, 0, stream}, p, dout,
+                                                                               parts, dq);
+        };
+        k <= Shape::gradient_keys ? run.template operator()<true>() : run.template operator()<false>();
       });
     else
-      launch(member_gradient<T>, tile_blocks(stream, tasks, std::max(size.D, size.M), tile), p, dout, dlogsumexp, parts,
-             dq);
+      launch<member_gradient<T>, tile_bytes>(tile_blocks(stream, tasks, std::max(size.D, size.M), tile), p, dout,
+                                             dlogsumexp, parts, dq);
     sort_by_label(stream, {parts.batch_heads, 1, parts.each, size.S}, parts.keys, parts.order, parts.starts);
     const auto sum_up = [&]<int pack> {
       const int64_t blocks = parts.batch_heads * ceil_div(size.S, sum_keys) * ceil_div(columns, 32 * pack) +

@@ -9,7 +9,7 @@
 
 namespace cairn::gpu {
 
-// Top keys in a tile, and bytes of shared memory: at most 99 KB, which every GPU with these instructions has.
+// Top keys in a tile, and bytes of dynamic shared memory.
 template <class T, int columns>
 struct TopShape {
   static constexpr int row_bytes = columns * int(sizeof(T));
@@ -19,13 +19,13 @@ struct TopShape {
       2 * row_bytes * (task_tile + gradient_keys) + 2 * task_tile * gradient_keys * int(sizeof(T));
   // Blocks of a multiprocessor, as many as have enough registers. once: the top keys fit into one tile of keys.
   static constexpr int forward_blocks(bool once) { return row_bytes < 256 ? 4 : once && sizeof(T) == 2 ? 3 : 2; }
-  static constexpr int backward_blocks(bool once) { return !once || row_bytes > 128 ? 2 : columns > 32 ? 4 : 3; }
+  static constexpr int backward_blocks(bool once) {
+    if (!once) return row_bytes > 128 || sizeof(T) == 4 ? 2 : 3;
+    return row_bytes > 128 ? 2 : columns > 32 ? 4 : 3;
+  }
 };
-
-// The indices of the members and keys that a block has gathered; -1: none.
-struct GatheredIndices {
-  int32_t members[task_tile], keys[32];
-};
+// A multiprocessor with 100 KB, of which each block takes 1 KB, holds three blocks with their lists of members.
+static_assert(3 * (TopShape<bfloat16, 64>::backward_bytes + task_tile * 4 + 1024) <= 100 * 1024);
 
 // The tiles of a block's task: 64 members and `keys` top keys at a time.
 template <class T, int columns, int keys>
@@ -33,15 +33,17 @@ struct GatheredTiles {
   using Tile = MmaTile<T, columns>;
   const TopKProblem<T>& p;
   const MemberTask& task;
-  GatheredIndices& indices;
+  int32_t *members, *list;  // shared: indices of the gathered members, and this warp's list of the keys; -1: none
   BatchHead batch_head;
   TileDropout dropout;
   Tile q, k, v, g;  // g: gradients of the output, in the backward pass
 
-  __device__ GatheredTiles(const TopKProblem<T>& problem, const MemberTask& member_task, GatheredIndices& shared)
+  __device__ GatheredTiles(const TopKProblem<T>& problem, const MemberTask& member_task, int32_t* of_members,
+                           int32_t* of_warp)
       : p(problem),
         task(member_task),
-        indices(shared),
+        members(of_members),
+        list(of_warp),
         batch_head(p.size, Mask{}, task.batch_head),
         dropout(p.dropout, batch_head),
         q{dynamic_shared<T>()},
@@ -53,27 +55,25 @@ struct GatheredTiles {
   // once for the task. On return all warps see the new rows, and no warp reads the old ones.
   __device__ void gather(int m0, int l0, const HeadView<const T>& dout) const {
     const bool new_members = l0 == 0, new_keys = l0 > 0 || task.k > keys || m0 == task.first;
-    const int i = int(threadIdx.x), l = i - task_tile;
+    const int i = int(threadIdx.x), l = mma_lane();
     __syncthreads();
-    if (i < task_tile)
-      indices.members[i] = m0 + i < task.end ? task.permutation[m0 + i] : -1;
-    else if (l < 32)
-      indices.keys[l] = l < keys ? task.key(p, l0 + l) : -1;
+    if (i < task_tile) members[i] = m0 + i < task.end ? task.permutation[m0 + i] : -1;
+    list[l] = l < keys ? task.key(p, l0 + l) : -1;
     __syncthreads();
     const auto copy = [&]<int rows>(const Tile& to, const HeadView<const T>& x, const int32_t* index, int width) {
       const int batch = optimization_barrier(int(batch_head.batch)), head = optimization_barrier(int(batch_head.head));
       to.template copy<rows>(x.batch_head(batch, head), x.row_stride, index, width);
     };
-    if (new_members) copy.template operator()<task_tile>(q, p.q, indices.members, p.D());
-    if (new_members && dout) copy.template operator()<task_tile>(g, dout, indices.members, p.M());
-    if (new_keys) copy.template operator()<keys>(k, p.k, indices.keys, p.D());
-    if (new_keys) copy.template operator()<keys>(v, p.v, indices.keys, p.M());
+    if (new_members) copy.template operator()<task_tile>(q, p.q, members, p.D());
+    if (new_members && dout) copy.template operator()<task_tile>(g, dout, members, p.M());
+    if (new_keys) copy.template operator()<keys>(k, p.k, list, p.D());
+    if (new_keys) copy.template operator()<keys>(v, p.v, list, p.M());
     commit_copies();
     wait_for_copies<0>();
     __syncthreads();
   }
   // Bit l: key l exists.
-  __device__ unsigned keys_there() const { return __ballot_sync(full_warp, indices.keys[mma_lane()] >= 0); }
+  __device__ unsigned keys_there() const { return __ballot_sync(full_warp, list[mma_lane()] >= 0); }
   __device__ static int warp_row() { return int(threadIdx.x / 32) * 16; }  // this warp's first member
 
   // Bit 4 n + e: dropout keeps the weight of element e of sums n.
@@ -83,8 +83,7 @@ struct GatheredTiles {
       unsigned bits = 0;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int query = indices.members[warp_row() + mma_g() + 8 * (e / 2)],
-                  l = indices.keys[8 * n + 2 * mma_t() + e % 2];
+        const int query = members[warp_row() + mma_g() + 8 * (e / 2)], l = list[8 * n + 2 * mma_t() + e % 2];
         bits |= (dropout.keep(query, l & ~3) >> (l & 3) & 1) << e;
       }
       return bits;
@@ -109,10 +108,10 @@ template <class T, bool once, int columns>
 __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blocks(once))
     attend_top_mma(TopKProblem<T> p, HeadView<const T> rest, HeadView<T> out, float* logsumexp) {
   constexpr int keys = TopShape<T, columns>::keys;
-  __shared__ GatheredIndices indices;
+  __shared__ int32_t members[task_tile], lists[mma_warps][32];
   const MemberTask task(p, 0, blockIdx.x);
   if (task.first >= task.end) return;
-  const GatheredTiles<T, columns, keys> block(p, task, indices);
+  const GatheredTiles<T, columns, keys> block(p, task, members, lists[threadIdx.x / 32]);
   T* const rest_row = block.g.data;
   const int end_of_keys = once ? keys : task.k;
   if (const int c = int(threadIdx.x) * block.q.in_chunk; c < columns) {
@@ -154,7 +153,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      if (const int query = indices.members[block.warp_row() + mma_g() + 8 * half]; query >= 0) {
+      if (const int query = members[block.warp_row() + mma_g() + 8 * half]; query >= 0) {
         write_sums(sums, half, 1.0f, block.batch_head.row(out, query), p.M());
         if (logsumexp && mma_t() == 0) logsumexp[task.batch_head * p.size.N + query] = softmax.logsumexp(half);
       }
@@ -172,12 +171,15 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
   const int warp = int(threadIdx.x / 32), key_row = warp % key_tiles * 16;
   const int first_column = warp / key_tiles % (2 / key_tiles) * width;
   const bool of_values = warp >= 2;
-  __shared__ GatheredIndices indices;
+  __shared__ int32_t members[task_tile];
   const MemberTask task(p, parts.first_batch_head, blockIdx.x);
   parts.write_keys(p, task);
   if (task.first >= task.end) return;
-  const GatheredTiles<T, columns, keys> block(p, task, indices);
-  const MmaTile<T, keys> score_gradients{block.g.row(task_tile).data}, weights = score_gradients.row(task_tile);
+  // A warp's list of keys lies where its rows of score_gradients are stored later.
+  const MmaTile<T, keys> score_gradients{dynamic_shared<T>() + 2 * (task_tile + keys) * columns};
+  const MmaTile<T, keys> weights = score_gradients.row(task_tile);
+  const GatheredTiles<T, columns, keys> block(p, task, members,
+                                              reinterpret_cast<int32_t*>(score_gradients.row(warp * 16).data));
   const int end_of_keys = once ? keys : task.k;
   float key_sums[width / 8][4] = {}, mass_gradient = 0, mass = 0;
 
@@ -234,6 +236,8 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
                 ds[n][e] = there ? weight * (ds[n][e] - delta[e / 2]) : 0.0f;
                 s[n][e] = keep >> (4 * n + e) & 1 ? weight * block.dropout.scale : 0.0f;
               }
+            if (!once)
+              __syncwarp();  // all lanes have read the list of keys; if once, they have met to join the softmax
             weights.row(block.warp_row()).store_sums(s);
             score_gradients.row(block.warp_row()).store_sums(ds);
             mma_weighted_rows(one_strip(ds), block.k, one_strip(sums));
@@ -244,9 +248,9 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
         mass = task.mass(p);  // loaded late, to save registers
         const MmaTile<T, keys> by_key{of_values ? weights.data : score_gradients.data};
         const MmaTile<T, columns> rows{of_values ? block.g.data : block.q.data};
-        const int members = min(task.end - m0 + 15, task_tile) / 16 * 16;  // whole warp tiles
+        const int height = min(task.end - m0 + 15, task_tile) / 16 * 16;  // whole warp tiles
 #pragma unroll 1
-        for (int m = 0; m < members / mma_depth<T>; ++m) {
+        for (int m = 0; m < height / mma_depth<T>; ++m) {
           uint32_t a[1][4];
           by_key.load_a_transposed(key_row, m, a[0]);
           // [grad. 16] dK and dV over the top keys
@@ -268,11 +272,12 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int query = indices.members[block.warp_row() + mma_g() + 8 * half];
+      const int query = members[block.warp_row() + mma_g() + 8 * half];
       if (query >= 0) write_sums(sums, half, p.scale * mass, block.batch_head.row(dq, query), p.D());
     }
   }
-  mass_gradient = block_reduce(mass_gradient, 0.0f, Sum{});
+  // No warp reads values after the last barrier.
+  mass_gradient = block_reduce(mass_gradient, 0.0f, Sum{}, reinterpret_cast<float*>(block.v.data));
   if (threadIdx.x == 0) parts.deltas[int64_t(task.batch_head) * p.tasks() + task.number] = mass_gradient;
 }
 

@@ -12,8 +12,25 @@
 namespace cairn::host_cuda {
 namespace {
 
-// Bytes of dynamic shared memory that a kernel may use.
-constexpr size_t shared_by_default = 48 * 1024, shared_on_request = 227 * 1024;
+// What a multiprocessor of the claimed architecture has ("Compute Capabilities" in the CUDA C++ Programming Guide).
+struct Capacity {
+  int threads, blocks;
+  size_t shared, reserved;  // KB of shared memory; of these, what each block takes in addition to its own
+
+  size_t of_block() const { return (shared - reserved) * 1024; }
+};
+Capacity capacity() {
+  int major = 0, minor = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
+  if (major < 8) return {1024, 16, 64, 0};  // 7.5
+  if (major >= 12 || (major == 8 && minor == 9)) return {1536, 24, 100, 1};
+  if (major == 8 && minor > 0) return {1536, 16, minor == 6 ? size_t{100} : 164, 1};
+  return {2048, 32, major == 8 ? size_t{164} : 228, 1};
+}
+
+// Bytes of dynamic shared memory that a kernel may use without asking.
+constexpr size_t shared_by_default = 48 * 1024;
 
 std::mutex launching;  // one kernel at a time, like the operations of one stream
 
@@ -44,7 +61,7 @@ std::map<const void*, size_t>& shared_limits() {
 }
 size_t shared_limit(const void* kernel) {
   const auto asked = shared_limits().find(kernel);
-  return asked == shared_limits().end() ? shared_by_default : asked->second;
+  return asked == shared_limits().end() ? shared_by_default : std::min(asked->second, capacity().of_block());
 }
 
 // The number of the i-th of n blocks to run. A one-to-one map, because n is smaller than the prime.
@@ -110,7 +127,7 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_byte
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
   using namespace cairn::host_cuda;
-  if (value < 0 || size_t(value) > shared_on_request) return report(cudaErrorInvalidValue);
+  if (value < 0 || size_t(value) > capacity().of_block()) return report(cudaErrorInvalidValue);
   std::lock_guard guard(launching);
   shared_limits()[kernel] = size_t(value);
   return cudaSuccess;
@@ -121,7 +138,9 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
   using namespace cairn::host_cuda;
   if (threads < 1 || threads > 1024) return report(cudaErrorInvalidValue);
   std::lock_guard guard(launching);
-  const int by_threads = 64 / ((threads + 31) / 32), by_shared = int(228 * 1024 / (shared_bytes + 1024));
-  *blocks = shared_bytes > shared_limit(kernel) ? 0 : std::min({32, by_threads, by_shared});
+  const auto [all_threads, most, shared, reserved] = capacity();
+  const int by_threads = all_threads / 32 / ((threads + 31) / 32);
+  const int by_shared = int(shared * 1024 / std::max(shared_bytes + reserved * 1024, size_t{1}));
+  *blocks = shared_bytes > shared_limit(kernel) ? 0 : std::min({most, by_threads, by_shared});
   return cudaSuccess;
 }

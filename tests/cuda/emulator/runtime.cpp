@@ -86,8 +86,8 @@ TEST_CASE("launches of shapes that no GPU takes are refused", "[gpu][host]") {
   }
   CHECK_THROWS_WITH(launch(nothing, {1, dim3(32, 33)}), ContainsSubstring("invalid configuration argument"));
   CHECK_THROWS_AS(launch(nothing, {1, dim3(1, 1, 65)}), DeviceError);
-  CHECK_THROWS_WITH(launch(nothing, {1, 1, 228 * 1024}), ContainsSubstring("invalid argument"));
-  launch(nothing, {1, 1024, 227 * 1024});
+  CHECK_THROWS_WITH(launch(nothing, {1, 1, 99 * 1024 + 1}), ContainsSubstring("at most 101376, at runtime.cpp:"));
+  launch(nothing, {1, 1024, 99 * 1024});
   launch(nothing, {{3, 65535}, 1});
   CHECK(cudaGetLastError() == cudaSuccess);
 }
@@ -113,8 +113,23 @@ TEST_CASE("more than 48 KB of shared memory must be asked for", "[gpu][host]") {
   }
   CHECK(run(64 * 1024) == cudaSuccess);
   CHECK(run(64 * 1024 + 1) == cudaErrorInvalidValue);
-  CHECK(cudaFuncSetAttribute(address, cudaFuncAttributeMaxDynamicSharedMemorySize, 228 * 1024) ==
-        cudaErrorInvalidValue);
+  const auto ask = [&](int kb) {
+    return cudaFuncSetAttribute(address, cudaFuncAttributeMaxDynamicSharedMemorySize, kb * 1024);
+  };
+  for (const auto& [architecture, most] :
+       {std::pair{75, 64}, {80, 163}, {86, 99}, {87, 163}, {89, 99}, {90, 227}, {100, 227}, {120, 99}}) {
+    const int before = host_cuda::claim_architecture(architecture);
+    CHECK(ask(most) == cudaSuccess);
+    CHECK(run(size_t(most) * 1024) == cudaSuccess);
+    CHECK(ask(most + 1) == cudaErrorInvalidValue);
+    host_cuda::claim_architecture(before);
+  }
+  CHECK(ask(227) == cudaSuccess);
+  const int before = host_cuda::claim_architecture(86);
+  CHECK(run(100 * 1024) == cudaErrorInvalidValue);  // whatever another architecture has granted
+  CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, large_shared, 128, 33 * 1024) == cudaSuccess);
+  CHECK(blocks == 2);
+  host_cuda::claim_architecture(before);
   cudaGetLastError();
 }
 
