@@ -112,7 +112,7 @@ struct Indexing {
       else
         ++files_indexed;
       for (const Passage& passage : passages)
-        add({path.string(), passage.line, passage.last_line, valid_utf8(passage.text), {}});
+        add({path.string(), passage.line, passage.last_line, as_utf8(std::string(passage.text)), {}});
     }
     progress.finish();
     const auto unreadable = skipped.find("unreadable");

@@ -130,16 +130,6 @@ void check_tokens(const std::filesystem::path& folder) {
 
 }  // namespace
 
-std::string valid_utf8(std::string_view text) {
-  std::string valid;
-  while (!text.empty()) {
-    const auto [c, bytes] = first_code_point(text);
-    valid += utf8_of(c);
-    text.remove_prefix(bytes);
-  }
-  return valid;
-}
-
 std::string one_line(std::string_view text, size_t columns) {
   std::string line;
   size_t used = 0;
