@@ -26,7 +26,9 @@ Json train(const Run& run, const Settings& settings, const DeviceAndDType& compu
   Model model(settings, generator);
   place(model, compute);
 
-  const DataRecord record{"data.json", "--text " + settings.text, {{"text", xxh128(text.train + text.held_out)}}};
+  Xxh128 hash;
+  for (const std::string* part : {&text.train, &text.held_out}) hash.add(*part);
+  const DataRecord record{"data.json", "--text " + settings.text, {{"text", hash.text()}}};
   Training training(run, settings.training, model, record);
   while (training.next()) {
     const auto step = uint64_t(training.step());
