@@ -67,7 +67,7 @@ Batch::Batch(const std::vector<const Question*>& questions, Device device) {
   for (Tensor* each : {&tokens, &lengths, &outside, &answers}) *each = each->to(device);
 }
 
-Model::Model(const Settings& settings, Generator generator)
+Model::Model(const Settings& settings, Generator& generator)
     : tokenizer(text_search::read_wordpiece(settings.model)),
       bert(read_bert(settings.model)),
       output(bert->options.features(), 2, generator),

@@ -39,7 +39,7 @@ struct Model : Module {
   int64_t max_tokens;  // of a question with its passage
 
   // The pretrained weights and a random output. Errors: as read_wordpiece, read_bert and Encoder::swap_attention.
-  Model(const Settings& settings, Generator generator);
+  Model(const Settings& settings, Generator& generator);
   void fields(Fields& f) override {
     f("bert", *bert);
     f("output", output);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "apps/copy_task/data.h"
+#include "apps/copy_task/settings.h"
 #include "nn/transformer.h"
 
 namespace cairn::copy_task {
@@ -18,8 +19,7 @@ struct Model : Module {
   bool from_other;  // the second copy attends to the first alone, by cross attention, and it alone is answered
 
   // Error (UsageError): the attention variant cannot be causal, or cannot be cross attention.
-  Model(const TransformerOptions& options, int64_t n, Generator& generator, bool causal = false,
-        bool from_other = false);
+  Model(const Settings& settings, Generator& generator);
   void fields(Fields& f) override {
     f("embedding", embedding);
     f("encoder", encoder);

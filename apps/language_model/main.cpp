@@ -31,17 +31,6 @@ static void train_command(CommandLine& line) {
       });
 }
 
-// The model of a run, and its settings. Errors: as open_run(); DataError: the weights are another model's.
-static std::unique_ptr<Model> saved_model(const std::string& folder, Settings& settings) {
-  SettingFields fields;
-  settings.fields(fields);
-  const FoundCheckpoint checkpoint = open_run("--run", folder, fields);
-  Generator generator;
-  auto model = std::make_unique<Model>(settings, generator);
-  restore(checkpoint, *model, nullptr);
-  return model;
-}
-
 // Writes on from a prompt, and shows each byte at once.
 static void generate_command(CommandLine& line) {
   std::string folder, prompt = "\n";
@@ -56,17 +45,16 @@ static void generate_command(CommandLine& line) {
   line.footer("Example:\n  language-model generate --run run --prompt 'And the LORD said' --temperature 0.5");
   line.parse();
   use_threads(threads);
-  Settings settings;
-  const auto model = saved_model(folder, settings);
-  if (int64_t(prompt.size()) > model->context)
-    note(concat("--prompt: the model sees its last ", model->context, " bytes, of ", prompt.size()), line.quiet);
+  const SavedRun<Settings, Model> run("--run", folder);
+  if (int64_t(prompt.size()) > run.settings.context)
+    note(concat("--prompt: the model sees its last ", run.settings.context, " bytes, of ", prompt.size()), line.quiet);
   catch_interrupts(line.quiet);
   RandomStream random(uint64_t(seed), 0, Purpose::data);
   std::string text = prompt;
   if (!line.json) print(prompt);
   for (int64_t i = 0; i < bytes; ++i) {
     if (interrupted()) throw Interrupted();
-    text += next_byte(*model, text, temperature, random);
+    text += next_byte(*run.model, text, temperature, random);
     if (!line.json) print(text.substr(text.size() - 1));
   }
   line.tell({{"text", as_utf8(text)}, {"bytes", bytes}, {"temperature", temperature}, {"seed", seed}}, "\n");
@@ -83,21 +71,21 @@ static void evaluate_command(CommandLine& line) {
   line.footer("Example:\n  language-model evaluate --run run --attention full,local-64");
   line.parse();
   use_threads(threads);
-  Settings settings;
-  const auto model = saved_model(folder, settings);
+  const SavedRun<Settings, Model> run("--run", folder);
+  const Settings& settings = run.settings;
   const std::string text = file.empty() ? SplitText(settings.text, settings.context).held_out : read_file(file);
   check<DataError>(text.size() > 1, "--text ", file, ": expected two bytes or more");
   std::vector<std::string> specs = split_specs(attention);
   if (specs.empty()) specs = {settings.model.attention};
   for (const std::string& spec : specs)  // checks all before it evaluates any
-    name_in_errors("--attention " + spec, [&] { model->set_attention(spec); });
+    name_in_errors("--attention " + spec, [&] { run.model->set_attention(spec); });
   catch_interrupts(line.quiet);
   Json result = {{"run", folder}, {"bytes", text.size() - 1}, {"rows", Json::array()}};
   std::string shown;
   for (const std::string& spec : specs) {
     note("evaluating " + spec, line.quiet || specs.size() == 1);
-    model->set_attention(spec);
-    const double bits = bits_per_byte(*model, text, 1, true);
+    run.model->set_attention(spec);
+    const double bits = bits_per_byte(*run.model, text, 1, true);
     result["rows"].push_back({{"attention", spec}, {"bits", finite_or_null(bits)}});
     shown += formatted("%-32s  %.3f bits a byte\n", spec.c_str(), bits);
   }

@@ -80,6 +80,11 @@ FrontEnd front_end_from(const Json& json, const std::string& where) try {
   throw DataError(concat(where, ": expected phones, mean and deviation; is it made by speech?"));
 }
 
+FrontEnd read_front_end(const std::filesystem::path& run) {
+  const std::filesystem::path file = run / front_end_name;
+  return front_end_from(read_json(file), file);
+}
+
 static TensorFile as_file(const std::filesystem::path& path, const Corpus& corpus) {
   TensorFile file{{}, {}, path.string()};
   Json parts;

@@ -43,6 +43,10 @@ void check_phone(const std::string& phone, const std::string& where);
 nlohmann::ordered_json as_json(const FrontEnd& front_end);
 // Error (DataError): `json` has another form; `where` begins the message.
 FrontEnd front_end_from(const nlohmann::ordered_json& json, const std::string& where);
+// The FrontEnd of a run, in the file of this name, with hashes of the data. Error (DataError): it is missing or
+// damaged.
+inline constexpr const char* front_end_name = "front_end.json";
+FrontEnd read_front_end(const std::filesystem::path& run);
 
 struct Corpus {
   FrontEnd front_end;

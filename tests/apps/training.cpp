@@ -233,7 +233,7 @@ TEST_CASE("each step has its own sequences and draws", "[training]") {
   train_copy_task(folder.path(), settings, 4);
   const auto seed = uint64_t(settings.compute.seed);
   Generator generator(seed);
-  Model model(settings.transformer(), sequence_length(settings.length), generator);
+  Model model(settings, generator);
   std::set<double> losses;
   for (const Json& record : records_of(folder.path())) {
     const auto step = uint64_t(losses.size());
