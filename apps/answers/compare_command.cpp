@@ -18,8 +18,6 @@
 namespace cairn::answers {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct Comparison {
   // Declares the settings, and takes those that the user gave.
   explicit Comparison(CommandLine& command_line) : line(command_line) {

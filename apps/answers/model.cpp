@@ -152,7 +152,7 @@ double same_most_attended(const Model& model, const std::vector<Question>& quest
   return double(same) / double(all);
 }
 
-nlohmann::ordered_json as_json(const Answers& answers) {
+Json as_json(const Answers& answers) {
   return {{"loss", finite_or_null(answers.loss)},
           {"exact_match", mean(answers.exact)},
           {"f1", mean(answers.f1)},

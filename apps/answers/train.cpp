@@ -7,8 +7,6 @@
 
 namespace cairn::answers {
 
-using Json = nlohmann::ordered_json;
-
 // A hash of the questions' tokens, entries and answers, in order.
 static std::string hash_of(const std::vector<Question>& questions) {
   Xxh128 hash;

@@ -1,7 +1,6 @@
 #pragma once
 // Fine-tuning a pretrained BERT on questions, and runs that were trained.
 #include <cstddef>
-#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
 #include "apps/answers/model.h"
@@ -11,8 +10,8 @@ namespace cairn::answers {
 
 // Writes report.html: the training, and what the model does, which is on the CPU from then on. The result is null if
 // the user has interrupted. The same run gives the same page. Error (DataError): metrics.jsonl is another program's.
-void write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result,
-                  const Settings& settings, size_t train_questions, const std::vector<Question>& dev, Model& model);
+void write_report(RunFolder& run, const TrainState& state, const Json& result, const Settings& settings,
+                  size_t train_questions, const std::vector<Question>& dev, Model& model);
 
 using SavedRun = cairn::SavedRun<Settings, Model>;
 

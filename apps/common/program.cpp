@@ -33,8 +33,6 @@
 namespace cairn {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int exit_interrupted = 130;
 // The end of every program's --help.
 constexpr const char* exit_codes =

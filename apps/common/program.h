@@ -3,7 +3,6 @@
 // where, got, expected, what to do"; --help lists the exit codes.
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -74,7 +73,7 @@ Communicator& processes();
 const std::string& program();
 
 // How results are made: version and commit, device, processor, threads, vectors.
-nlohmann::ordered_json provenance(Device device);
+Json provenance(Device device);
 
 // Prints a part of the result on standard output. Error: it cannot be written.
 void print(const std::string& text);

@@ -11,8 +11,6 @@
 
 namespace cairn {
 
-using Json = nlohmann::ordered_json;
-
 namespace {
 
 constexpr const char* page_style = R"(*{box-sizing:border-box}

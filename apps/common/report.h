@@ -3,7 +3,6 @@
 // and follows the reader's light or dark theme. Pictures come from svg.h. All text is escaped here.
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -45,7 +44,7 @@ class Report {
 // "1 step", "2 steps".
 std::string count(int64_t n, const std::string& what);
 // An object as rows for Report::table(): keys and values.
-Report::Rows rows_of(const nlohmann::ordered_json& object);
+Report::Rows rows_of(const Json& object);
 
 // A metric of the evaluations in metrics.jsonl. Error (DataError): the file is another program's.
 svg::Series evaluation_curve(const RunFolder& run, const std::string& metric, const std::string& name, int color = 0);

@@ -20,8 +20,6 @@
 namespace cairn {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 std::string replaced(std::string text, char from, char to) {
   std::replace(text.begin(), text.end(), from, to);
   return text;

@@ -8,8 +8,6 @@
 namespace cairn {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
 // The numbers after the counter: the loss, and the metrics of the latest evaluation.

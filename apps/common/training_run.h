@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "apps/common/program.h"
@@ -16,12 +15,11 @@ namespace cairn {
 // `train` with the run that the user asks for. Prints its result: `text_of` has the program's metrics as text. `train`
 // checks the settings first, so that a rejected command creates no folder. With several processes, rank 0 alone has the
 // folder, and all have its settings.
-void run_training(CommandLine& line, const std::string& examples,
-                  const std::function<nlohmann::ordered_json(const Run&)>& train,
-                  const std::function<std::string(const nlohmann::ordered_json&)>& text_of);
+void run_training(CommandLine& line, const std::string& examples, const std::function<Json(const Run&)>& train,
+                  const std::function<std::string(const Json&)>& text_of);
 
 // train(run). The message of a DivergedError that it throws then says what is saved, and how to find the operation.
-nlohmann::ordered_json trained(const Run& run, const std::function<nlohmann::ordered_json(const Run&)>& train);
+Json trained(const Run& run, const std::function<Json(const Run&)>& train);
 
 // Takes the settings of a run, which `settings` declares, and finds its weights. `option` names the folder in messages.
 // Errors: UsageError: no folder is given; DataError: there is no run; its settings or checkpoints are damaged.
@@ -48,6 +46,6 @@ struct SavedRun {
 };
 
 // Which model a result is of: "best model, of step 100", or "last model" if no checkpoint of the best was kept.
-std::string evaluated_model(const nlohmann::ordered_json& result);
+std::string evaluated_model(const Json& result);
 
 }  // namespace cairn

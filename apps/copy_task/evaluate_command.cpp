@@ -7,8 +7,6 @@
 
 namespace cairn::copy_task {
 
-using Json = nlohmann::ordered_json;
-
 void evaluate_command(CommandLine& line) {
   std::string folder, attention;
   int64_t threads = 0, sequences = final_sequences;

@@ -13,8 +13,6 @@
 
 namespace cairn::copy_task {
 
-using Json = nlohmann::ordered_json;
-
 Model::Model(const Settings& settings, Generator& generator)
     : embedding(tokens, settings.model.features(), generator),
       encoder(settings.transformer(), generator),

@@ -1,6 +1,5 @@
 #pragma once
 // The model of the copy task: embedded tokens plus fixed positions, an encoder, and a linear layer to the symbols.
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "apps/copy_task/data.h"
@@ -40,8 +39,8 @@ struct Metrics {
   double masked_accuracy = 0;  // over masked positions alone; NaN if nothing is masked
 };
 // Metrics to JSON, in which NaN is null; a result as a line of text.
-nlohmann::ordered_json as_json(const Metrics& metrics);
-std::string metrics_text(const nlohmann::ordered_json& json);
+Json as_json(const Metrics& metrics);
+std::string metrics_text(const Json& json);
 // Does a model with these accuracies copy unmasked symbols, and still guess masked ones?
 inline bool is_plateau(double accuracy, double masked_accuracy) { return accuracy > 0.8 && masked_accuracy < 0.3; }
 

@@ -15,8 +15,6 @@
 namespace cairn::copy_task {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // Each copy, 16 positions per line: the input, the target and, if there is one, the answer. Above them, if there is
 // one, the copy that they attend to.
 std::string sequence_text(const Example& example) {

@@ -6,8 +6,6 @@
 
 namespace cairn::copy_task {
 
-using Json = nlohmann::ordered_json;
-
 // Explains the plateau, once for all trainings of this process.
 static std::string plateau_note(const Metrics& found) {
   static bool told = false;

@@ -9,8 +9,6 @@
 
 namespace cairn::language_model {
 
-using Json = nlohmann::ordered_json;
-
 static void train_command(CommandLine& line) {
   Settings settings;
   settings.fields(line);

@@ -10,8 +10,6 @@
 
 namespace cairn::language_model {
 
-using Json = nlohmann::ordered_json;
-
 // Bits that a byte of held_out costs a guesser who has counted how often it follows the `before` bytes (0 or 1) before
 // it in train. Each count has one more than was seen.
 static double counted_bits(const SplitText& text, size_t before) {

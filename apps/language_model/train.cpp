@@ -9,8 +9,6 @@
 
 namespace cairn::language_model {
 
-using Json = nlohmann::ordered_json;
-
 // The steps after which the report shows what the model writes: 100, 300, 1000, 3000, ...
 static bool is_shown(int64_t step) {
   while (step % 10 == 0 && step > 300) step /= 10;

@@ -27,7 +27,6 @@ namespace cairn::speech {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 using svg::number;
 using Rows = Report::Rows;
 

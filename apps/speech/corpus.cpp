@@ -14,8 +14,6 @@
 namespace cairn::speech {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 std::vector<int32_t> read_labels(const TensorReader& file, const std::string& name, int32_t low, size_t phones) {
   const Tensor tensor = file.read(name);
   check<DataError>(tensor.dtype() == DType::int32 && tensor.rank() == 1, file.where, ": ", in_quotes(name),

@@ -11,8 +11,6 @@
 
 namespace cairn::speech {
 
-using Json = nlohmann::ordered_json;
-
 namespace {
 
 // Those that the user asks for, and the controls. Error (UsageError): the model cannot take one.

@@ -22,7 +22,6 @@ namespace cairn::speech {
 namespace {
 
 using svg::number;
-using Json = nlohmann::ordered_json;
 
 // ---- one sentence
 

@@ -9,8 +9,6 @@
 
 namespace cairn::speech {
 
-using Json = nlohmann::ordered_json;
-
 TrainingData::TrainingData(Corpus corpus, const Settings& settings)
     : front_end(corpus.front_end),
       dev(sentences_of(corpus, "dev", front_end, settings)),

@@ -1,7 +1,6 @@
 #pragma once
 // Training a recognizer, and runs that were trained.
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,8 +22,8 @@ struct TrainingData {
 
 // Writes report.html: the training, and what the model does, which is on the CPU from then on. The result is null if
 // the user has interrupted. The same run gives the same page. Error (DataError): metrics.jsonl is another program's.
-void write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result,
-                  const Settings& settings, const TrainingData& data, Model& model);
+void write_report(RunFolder& run, const TrainState& state, const Json& result, const Settings& settings,
+                  const TrainingData& data, Model& model);
 
 // A saved run. The model is on the device (none: as in ComputeSettings), on a GPU with the precision of the training.
 // `option` names the folder in messages. Errors: as open_run(), read_front_end() and ComputeSettings::apply().

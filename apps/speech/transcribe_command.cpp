@@ -14,8 +14,6 @@
 
 namespace cairn::speech {
 
-using Json = nlohmann::ordered_json;
-
 namespace {
 
 // Long recordings are cut into pieces, because a model may be bad at positions that its training did not have. A piece

@@ -25,7 +25,6 @@ namespace cairn::text_search {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr int64_t min_passage_tokens = int64_t(max_word_bytes) + 2;
 

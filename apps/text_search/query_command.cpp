@@ -19,8 +19,6 @@
 
 namespace cairn::text_search {
 
-using Json = nlohmann::ordered_json;
-
 namespace {
 
 // The model of an index, with its attention. `folder`: of the model, if it is another than the index says. Error

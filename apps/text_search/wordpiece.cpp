@@ -19,8 +19,6 @@
 namespace cairn::text_search {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int64_t no_limit = WordPieceOptions().max_tokens;
 constexpr size_t max_word_characters = 100;  // a longer word is [UNK]
 constexpr int32_t replacement_character = 0xFFFD;

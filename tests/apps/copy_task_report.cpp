@@ -9,7 +9,6 @@
 
 using namespace cairn;             // NOLINT: tests only
 using namespace cairn::copy_task;  // NOLINT: tests only
-using Json = nlohmann::ordered_json;
 
 namespace {
 
