@@ -30,6 +30,8 @@ class CommandLine : public SettingFields {
 
   // The end of the help text.
   void footer(const std::string& text);
+  // Declares --threads, of a command without ComputeSettings. parse() sets their number.
+  void threads();
   // Adds --json, --quiet, --config and --set, and gives all settings their values. With --help it prints the help, and
   // the program ends. Errors (UsageError): a word or a value is not valid; mpirun started several processes, and
   // many_processes is false.
@@ -51,6 +53,7 @@ class CommandLine : public SettingFields {
   int argc_;
   char** argv_;
   std::unique_ptr<Json> given_;
+  int64_t threads_ = 0;
 };
 
 // A command: its name (empty: the program has no commands, and this is all it does), what it does, and a line about it.

@@ -135,7 +135,6 @@ struct ComputeSettings {
 
 // Declare --threads, where 0 stands for its default, and --device.
 void threads_field(SettingFields& f, int64_t& threads);
-void use_threads(int64_t threads);  // sets the number of threads
 void device_field(SettingFields& f, std::optional<Device>& device);
 
 }  // namespace cairn

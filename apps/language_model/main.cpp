@@ -32,17 +32,16 @@ static void train_command(CommandLine& line) {
 // Writes on from a prompt, and shows each byte at once.
 static void generate_command(CommandLine& line) {
   std::string folder, prompt = "\n";
-  int64_t threads = 0, bytes = 500, seed = 1;
+  int64_t bytes = 500, seed = 1;
   double temperature = 0.7;
   line("run", folder, Text::folder, "the run's folder", Keep::not_in_config);
   line("prompt", prompt, Text::any, "the text that the model goes on from");
   line("bytes", bytes, {1, 1 << 30}, "bytes to write");
   line("temperature", temperature, {0, 100}, "below 1: likelier bytes are drawn more often; 0: the likeliest alone");
   line("seed", seed, {0, INT32_MAX}, "of the random numbers that choose bytes");
-  threads_field(line, threads);
+  line.threads();
   line.footer("Example:\n  language-model generate --run run --prompt 'And the LORD said' --temperature 0.5");
   line.parse();
-  use_threads(threads);
   const SavedRun<Settings, Model> run("--run", folder);
   if (int64_t(prompt.size()) > run.settings.context)
     note(concat("--prompt: the model sees its last ", run.settings.context, " bytes, of ", prompt.size()), line.quiet);
@@ -61,14 +60,12 @@ static void generate_command(CommandLine& line) {
 // Measures a model with its own attention or with other variants.
 static void evaluate_command(CommandLine& line) {
   std::string folder, file, attention;
-  int64_t threads = 0;
   line("run", folder, Text::folder, "the run's folder", Keep::not_in_config);
   line("text", file, Text::file, "a text, of which all is measured (default: what the run held out)");
   line("attention", attention, several_variants, "attention variants, separated by commas (default: the run's)");
-  threads_field(line, threads);
+  line.threads();
   line.footer("Example:\n  language-model evaluate --run run --attention full,local-64");
   line.parse();
-  use_threads(threads);
   const SavedRun<Settings, Model> run("--run", folder);
   const Settings& settings = run.settings;
   const std::string text = file.empty() ? SplitText(settings.text, settings.context).held_out : read_file(file);

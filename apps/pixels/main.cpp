@@ -51,13 +51,11 @@ static void train_command(CommandLine& line) {
 // Measures a model on the test images, with its own attention or with other variants.
 static void evaluate_command(CommandLine& line) {
   std::string folder, attention;
-  int64_t threads = 0;
   line("run", folder, Text::folder, "the run's folder", Keep::not_in_config);
   line("attention", attention, several_variants, "attention variants, separated by commas (default: the run's)");
-  threads_field(line, threads);
+  line.threads();
   line.footer("Example:\n  pixels evaluate --run run --attention full,clustered-25");
   line.parse();
-  use_threads(threads);
   const SavedRun<Settings, Model> run("--run", folder);
   const Images test(run.settings.data, "t10k", run.settings.patch);
   std::vector<std::string> specs = split_specs(attention.empty() ? run.settings.model.attention : attention);
