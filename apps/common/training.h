@@ -56,6 +56,8 @@ struct DataRecord {
   std::string file{}, source{};  // its file in the folder (empty: none); names the data in a message
   Json computed{};               // an object; a run of an earlier version may lack keys
 };
+// Error (DataError): the run in the folder began with other data. The message ends with the remedy.
+void expect_same(const DataRecord& data, const std::filesystem::path& run, const char* remedy);
 
 class Training {
  public:

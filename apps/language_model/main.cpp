@@ -68,7 +68,14 @@ static void evaluate_command(CommandLine& line) {
   line.parse();
   const SavedRun<Settings, Model> run("--run", folder);
   const Settings& settings = run.settings;
-  const std::string text = file.empty() ? SplitText(settings.text, settings.context).held_out : read_file(file);
+  std::string text;
+  if (file.empty()) {
+    const SplitText split(settings.text, settings.context);
+    expect_same(split.record(settings.text), folder, "give a --text");
+    text = split.held_out;
+  } else {
+    text = read_file(file);
+  }
   check<DataError>(text.size() > 1, "--text ", file, ": expected two bytes or more");
   std::vector<std::string> specs = split_specs(attention);
   if (specs.empty()) specs = {settings.model.attention};

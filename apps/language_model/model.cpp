@@ -7,6 +7,7 @@
 #include "apps/common/variants.h"
 #include "core/ops.h"
 #include "nn/attention/offset_heads.h"
+#include "nn/io/hash.h"
 
 namespace cairn::language_model {
 
@@ -17,6 +18,12 @@ SplitText::SplitText(const std::string& file, int64_t context) : train(read_file
   check<DataError>(size <= UINT32_MAX, "--text ", file, ": ", size, " bytes, expected at most 4 GiB");
   held_out = train.substr(train.size() / 10 * 9);
   train.resize(train.size() - held_out.size());
+}
+
+DataRecord SplitText::record(const std::string& file) const {
+  Xxh128 hash;
+  for (const std::string* part : {&train, &held_out}) hash.add(*part);
+  return {"data.json", "--text " + file, {{"text", hash.text()}}};
 }
 
 Batch::Batch(const std::string& text, const std::vector<int64_t>& begins, int64_t length, Device device) {

@@ -20,6 +20,7 @@ struct SplitText {
   // Error (DataError): as read_file(); the file is too short for a window of the context in each part, or has
   // more than 4 GiB.
   SplitText(const std::string& file, int64_t context);
+  DataRecord record(const std::string& file) const;
 };
 
 // Windows of a text, of equal length. The target of a byte is the byte behind it.

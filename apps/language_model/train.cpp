@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/language_model/model.h"
-#include "nn/io/hash.h"
 #include "nn/io/json.h"
 
 namespace cairn::language_model {
@@ -24,10 +23,7 @@ Json train(const Run& run, const Settings& settings, const DeviceAndDType& compu
   Model model(settings, generator);
   place(model, compute);
 
-  Xxh128 hash;
-  for (const std::string* part : {&text.train, &text.held_out}) hash.add(*part);
-  const DataRecord record{"data.json", "--text " + settings.text, {{"text", hash.text()}}};
-  Training training(run, settings.training, model, record);
+  Training training(run, settings.training, model, text.record(settings.text));
   while (training.next()) {
     const auto step = uint64_t(training.step());
     RandomStream random(seed, step, Purpose::data);
