@@ -27,7 +27,7 @@ Images::Images(const std::string& folder, const std::string& part, int64_t patch
   const std::string pixels = read_idx(folder, part + "-images-idx3-ubyte", {"\0\0\0\x1c\0\0\0\x1c", 8}, side * side);
   const std::string classes = read_idx(folder, part + "-labels-idx1-ubyte", "", 1);
   const auto n = int64_t(classes.size()), across = side / patch, area = patch * patch;
-  const bool known = std::all_of(classes.begin(), classes.end(), [](char of) { return of >= 0 && of < 10; });
+  const bool known = std::all_of(classes.begin(), classes.end(), [](unsigned char of) { return of < 10; });
   check<DataError>(known && pixels.size() == size_t(n * side * side), "--data ", folder, ": ", part, " has ",
                    pixels.size() / (side * side), " images, expected as many classes from 0 to 9");
   input = Tensor({n, across * across, area});
