@@ -37,7 +37,7 @@ def desk(build):
     expect("a folder that exists is refused", re.match("lesson: .* is there", lesson(ROOT, "--build", build, "export", tree)))
     expect("no right answers among the wrong ones", not list(tree.glob("tests/lessons/*.txt")))
     for name in subprocess.run(["grep", "-rl", r"\[lesson [0-9]", ROOT / "apps", ROOT / "autograd", ROOT / "core", ROOT / "cuda", ROOT / "nn"],
-                               stdout=subprocess.PIPE, text=True).stdout.split():
+                               stdout=subprocess.PIPE, text=True).stdout.splitlines():
         name, hole = pathlib.Path(name).relative_to(ROOT), r"\[lesson \d[^\n]*\n(.*?)lesson \d+\]"
         ours, theirs = (re.findall(hole, (root / name).read_text(), re.S) for root in (ROOT, tree))
         expect(f"{name} has holes alone", name.suffix == ".md" or all(a != b for a, b in zip(ours, theirs, strict=True)))

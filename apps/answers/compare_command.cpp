@@ -18,8 +18,6 @@
 namespace cairn::answers {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct Comparison {
   // Declares the settings, and takes those that the user gave.
   explicit Comparison(CommandLine& command_line) : line(command_line) {
@@ -50,10 +48,12 @@ struct Comparison {
   void run() {
     check<UsageError>(!runs.empty(), "expected --runs with folders of runs, separated by commas");
     catch_interrupts(line.quiet);
+    const DeviceAndDType device = compute.apply();
     std::vector<SavedRun> models;
     std::istringstream folders(runs);
     for (std::string folder; std::getline(folders, folder, ',');) {
-      models.emplace_back("--runs", folder, compute);
+      models.emplace_back("--runs", folder);
+      place(*models.back().model, device);
       const Model &own = *models.back().model, &first = *models[0].model;
       check<UsageError>(own.max_tokens == first.max_tokens && own.tokenizer.size() == first.tokenizer.size(),
                         "--runs: ", folder, " and ", models[0].folder, " differ in --max-tokens or in the vocabulary");
@@ -77,9 +77,10 @@ struct Comparison {
     }
     std::vector<Answers> untrained;
     for (const SavedRun& each : models) {
-      Model model(each.settings, Generator(uint64_t(each.settings.compute.seed)));
+      Generator generator(uint64_t(each.settings.compute.seed));
+      Model model(each.settings, generator);
       model.bert->encoder.swap_attention("full");
-      place(model, compute.apply());
+      place(model, device);
       untrained.push_back(answer(model, questions, answer_tokens, batch, compute.seed, true));
     }
     add_row("full, not trained", untrained);

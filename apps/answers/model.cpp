@@ -67,7 +67,7 @@ Batch::Batch(const std::vector<const Question*>& questions, Device device) {
   for (Tensor* each : {&tokens, &lengths, &outside, &answers}) *each = each->to(device);
 }
 
-Model::Model(const Settings& settings, Generator generator)
+Model::Model(const Settings& settings, Generator& generator)
     : tokenizer(text_search::read_wordpiece(settings.model)),
       bert(read_bert(settings.model)),
       output(bert->options.features(), 2, generator),
@@ -152,7 +152,7 @@ double same_most_attended(const Model& model, const std::vector<Question>& quest
   return double(same) / double(all);
 }
 
-nlohmann::ordered_json as_json(const Answers& answers) {
+Json as_json(const Answers& answers) {
   return {{"loss", finite_or_null(answers.loss)},
           {"exact_match", mean(answers.exact)},
           {"f1", mean(answers.f1)},

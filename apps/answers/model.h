@@ -2,7 +2,6 @@
 // A pretrained BERT with a linear layer: where in a passage does the answer begin, and where does it end?
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -39,7 +38,7 @@ struct Model : Module {
   int64_t max_tokens;  // of a question with its passage
 
   // The pretrained weights and a random output. Errors: as read_wordpiece, read_bert and Encoder::swap_attention.
-  Model(const Settings& settings, Generator generator);
+  Model(const Settings& settings, Generator& generator);
   void fields(Fields& f) override {
     f("bert", *bert);
     f("output", output);
@@ -75,6 +74,6 @@ Answers answer(const Model& model, const std::vector<Question>& questions, int64
 double same_most_attended(const Model& model, const std::vector<Question>& questions, int64_t seed);
 double mean(const std::vector<double>& values);
 // The means: loss, exact_match, f1, right_entry.
-nlohmann::ordered_json as_json(const Answers& answers);
+Json as_json(const Answers& answers);
 
 }  // namespace cairn::answers

@@ -13,8 +13,6 @@
 
 namespace cairn::answers {
 
-using Json = nlohmann::ordered_json;
-
 // Fills in a question, and returns why it is left out; empty: it is not.
 static std::string read_question(const Json& json, const text_search::WordPiece& tokenizer, int64_t max_tokens,
                                  Question& question) {

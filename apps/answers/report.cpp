@@ -14,8 +14,6 @@
 
 namespace cairn::answers {
 
-using Json = nlohmann::ordered_json;
-
 // The paper's figure 8: what a question's tokens attend to with full attention and others, in the head whose weights on
 // the answer are largest with full attention.
 static void write_attention(Report& page, const Model& model, const Question& question) {

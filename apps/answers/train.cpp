@@ -2,12 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/common/training_run.h"
+#include "apps/common/format.h"
 #include "nn/io/hash.h"
 
 namespace cairn::answers {
-
-using Json = nlohmann::ordered_json;
 
 // A hash of the questions' tokens, entries and answers, in order.
 static std::string hash_of(const std::vector<Question>& questions) {
@@ -16,10 +14,13 @@ static std::string hash_of(const std::vector<Question>& questions) {
   return hash.text();
 }
 
-Json train(const Run& run, const Settings& settings) {
+// Trains the run, or goes on with it, and returns its result. Errors: as Model(), read_questions() for the parts train
+// and dev, and Training.
+static Json train(const Run& run, const Settings& settings) {
   const DeviceAndDType compute = settings.compute.apply();
   const auto seed = uint64_t(settings.compute.seed);
-  Model model(settings, Generator(seed));
+  Generator generator(seed);
+  Model model(settings, generator);
   const auto read = [&](const char* part) {
     return read_questions(settings.data, part, model.tokenizer, model.max_tokens, settings.answer_tokens);
   };
@@ -34,7 +35,6 @@ Json train(const Run& run, const Settings& settings) {
     return as_json(answer(model, dev, settings.answer_tokens, settings.batch, settings.compute.seed, may_stop));
   };
 
-  Generator generator(seed);
   const BertOptions& bert = model.bert->options;
   const Json computed = {
       {"model", {bert.heads, bert.epsilon, bert.activation == Unary::relu}},  // weights do not show it
@@ -65,14 +65,23 @@ Json train(const Run& run, const Settings& settings) {
   return training.finish(result);
 }
 
-SavedRun::SavedRun(const char* option, const std::string& of_run, const ComputeSettings& compute) : folder(of_run) {
-  SettingFields fields;
-  settings.fields(fields);
-  use_threads(compute.threads);
-  const FoundCheckpoint checkpoint = open_run(option, folder, fields);
-  model = std::make_unique<Model>(settings, Generator(uint64_t(settings.compute.seed)));
-  restore(checkpoint, *model, nullptr);
-  place(*model, compute.apply());
+void train_command(CommandLine& line) {
+  Settings settings;
+  settings.fields(line);
+  run_training(
+      line,
+      "  answers train --data questions.jsonl --model model --out run\n"
+      "  answers train --out run --resume",
+      [&](const Run& run) {
+        check<UsageError>(!settings.data.empty(), "expected --data with questions; debian_questions.py writes them");
+        check<UsageError>(!settings.model.empty(), "expected --model with the folder of a BERT model");
+        return train(run, settings);
+      },
+      [](const Json& result) {
+        return formatted("On dev, of %zu questions: exact match %.1f%%, F1 %.1f%%, right entry %.1f%%\n",
+                         result.at("questions").get<size_t>(), 100 * result.at("exact_match").get<double>(),
+                         100 * result.at("f1").get<double>(), 100 * result.at("right_entry").get<double>());
+      });
 }
 
 }  // namespace cairn::answers

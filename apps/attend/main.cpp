@@ -19,7 +19,6 @@ namespace cairn::attend {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 // The results of a variant. Distances are to the variant of --compare.
 struct Result {

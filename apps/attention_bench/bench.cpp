@@ -17,8 +17,6 @@
 namespace cairn::attention_bench {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // The seconds of one call. On CUDA, a short call is repeated for up to a millisecond, and this is the mean: events have
 // a resolution of half a microsecond, and the first kernel waits for its launch.
 double seconds_per_call(Device device, const std::function<void()>& work) {

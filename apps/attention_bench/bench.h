@@ -2,7 +2,6 @@
 // Measures one call of an attention variant, of a transformer layer with it, of its clustering alone, or of one of a
 // layer's matrix products; and the speed of this machine, to compare with.
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -51,8 +50,7 @@ struct Repetitions {
 // seconds), "repetitions", "seconds_per_element" (per token), "peak_bytes", "bytes_per_element"; with `stages` also
 // "stages", the seconds of each operation, where gradients begin with "backward: ". After an interrupt, objects are
 // missing. Errors (UsageError): an invalid specification; What::cluster for a variant without clusters.
-std::vector<nlohmann::ordered_json> measure(const std::vector<Problem>& problems, const Repetitions& repetitions,
-                                            bool stages = false);
+std::vector<Json> measure(const std::vector<Problem>& problems, const Repetitions& repetitions, bool stages = false);
 
 // Peak memory of one repetition in bytes, with operands and parameters. Errors: as measure().
 int64_t peak_bytes(const Problem& problem);

@@ -21,7 +21,6 @@ namespace cairn::attention_bench {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 struct Crossover {
   double length = NAN, seconds = NAN;

@@ -13,8 +13,6 @@
 namespace cairn::attention_bench {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 void add_cost(Json& result, const Problem& p, const Ceilings& ceilings) {
   const Cost cost = cost_of(p);
   result["pass"] = p.backward ? "both" : "forward";

@@ -33,8 +33,6 @@
 namespace cairn {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int exit_interrupted = 130;
 // The end of every program's --help.
 constexpr const char* exit_codes =
@@ -169,6 +167,8 @@ CommandLine::~CommandLine() = default;
 
 void CommandLine::footer(const std::string& text) { app_.footer(app_.get_parent() ? text : text + exit_codes); }
 
+void CommandLine::threads() { threads_field(*this, threads_); }
+
 void CommandLine::parse() {
   std::string config_file;
   app_.add_option("--config", config_file, "read settings from a JSON file, such as a run's config.json")
@@ -190,6 +190,7 @@ void CommandLine::parse() {
   for (const std::string& each : sets->results()) given_->update(set(each));
   given_->update(options());
   assign(*given_);
+  if (threads_ > 0) set_threads(int(threads_));
 }
 
 void CommandLine::continue_run(const std::filesystem::path& folder) {

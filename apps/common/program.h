@@ -3,7 +3,6 @@
 // where, got, expected, what to do"; --help lists the exit codes.
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -31,6 +30,8 @@ class CommandLine : public SettingFields {
 
   // The end of the help text.
   void footer(const std::string& text);
+  // Declares --threads, of a command without ComputeSettings. parse() sets their number.
+  void threads();
   // Adds --json, --quiet, --config and --set, and gives all settings their values. With --help it prints the help, and
   // the program ends. Errors (UsageError): a word or a value is not valid; mpirun started several processes, and
   // many_processes is false.
@@ -52,6 +53,7 @@ class CommandLine : public SettingFields {
   int argc_;
   char** argv_;
   std::unique_ptr<Json> given_;
+  int64_t threads_ = 0;
 };
 
 // A command: its name (empty: the program has no commands, and this is all it does), what it does, and a line about it.
@@ -74,7 +76,7 @@ Communicator& processes();
 const std::string& program();
 
 // How results are made: version and commit, device, processor, threads, vectors.
-nlohmann::ordered_json provenance(Device device);
+Json provenance(Device device);
 
 // Prints a part of the result on standard output. Error: it cannot be written.
 void print(const std::string& text);

@@ -11,8 +11,6 @@
 
 namespace cairn {
 
-using Json = nlohmann::ordered_json;
-
 namespace {
 
 constexpr const char* page_style = R"(*{box-sizing:border-box}
@@ -160,6 +158,24 @@ std::vector<Observation> observe_sequence(const std::vector<MultiHeadAttention*>
   if (elements <= double(1 << 25)) return observe(layers, forward);
   forward();
   return {};
+}
+
+std::vector<std::vector<double>> weight_shares(const std::vector<Observation>& layers, int64_t queries,
+                                               const std::function<bool(int64_t, int64_t)>& of_interest) {
+  std::vector<std::vector<double>> shares;
+  for (const Observation& seen : layers) {
+    shares.emplace_back();
+    const int64_t n = seen.weights.size(2);
+    for (int64_t head = 0; head < seen.weights.size(1); ++head) {
+      const float* const weights = seen.weights.data<float>() + head * n * n;
+      double sum = 0;
+      for (int64_t i = 0; i < n; ++i)
+        for (int64_t j = 0; j < n; ++j)
+          if (of_interest(i, j)) sum += double(weights[i * n + j]);
+      shares.back().push_back(sum / double(queries));
+    }
+  }
+  return shares;
 }
 
 void write_attention_maps(Report& page, const std::string& attention, const std::vector<Observation>& layers,

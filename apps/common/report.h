@@ -3,7 +3,6 @@
 // and follows the reader's light or dark theme. Pictures come from svg.h. All text is escaped here.
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -45,7 +44,7 @@ class Report {
 // "1 step", "2 steps".
 std::string count(int64_t n, const std::string& what);
 // An object as rows for Report::table(): keys and values.
-Report::Rows rows_of(const nlohmann::ordered_json& object);
+Report::Rows rows_of(const Json& object);
 
 // A metric of the evaluations in metrics.jsonl. Error (DataError): the file is another program's.
 svg::Series evaluation_curve(const RunFolder& run, const std::string& metric, const std::string& name, int color = 0);
@@ -57,6 +56,10 @@ void write_curves(Report& page, const RunFolder& run, int64_t steps, const std::
 // observe() on one sequence of n positions. Empty if dense weights take too much memory; `forward` runs in any case.
 std::vector<Observation> observe_sequence(const std::vector<MultiHeadAttention*>& layers, int64_t n,
                                           const std::function<void()>& forward);
+// The attention weights of one sequence for which of_interest(query, key), summed and divided by `queries`:
+// [layer][head].
+std::vector<std::vector<double>> weight_shares(const std::vector<Observation>& layers, int64_t queries,
+                                               const std::function<bool(int64_t, int64_t)>& of_interest);
 // Legend and maps of the attention weights in one sequence, with the clusters of the queries where the variant has
 // them; if `attention` is another, beside those of full attention on the same queries and keys. `shares` [layer][head]
 // are of weights of interest, named `share`: a map shows the head of a layer with the largest. `reading` says how to

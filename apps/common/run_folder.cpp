@@ -19,7 +19,6 @@ namespace cairn {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr const char* config_name = "config.json";
 constexpr const char* lines_name = "metrics.jsonl";

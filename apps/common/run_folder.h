@@ -8,7 +8,6 @@
 // Checkpoints (nn/io/checkpoint.h) and reports lie beside them.
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -16,6 +15,7 @@
 
 #include "core/error.h"
 #include "nn/io/file.h"
+#include "nn/io/json.h"
 
 namespace cairn {
 
@@ -26,8 +26,6 @@ struct InUse : UsageError {
 
 class RunFolder {
  public:
-  using Json = nlohmann::ordered_json;
-
   // The configuration in the folder. `option` begins the message. Error (DataError): there is none.
   static Json config(const char* option, const std::filesystem::path& folder);
   // Does the folder have a configuration?

@@ -20,8 +20,6 @@
 namespace cairn {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 std::string replaced(std::string text, char from, char to) {
   std::replace(text.begin(), text.end(), from, to);
   return text;
@@ -294,12 +292,8 @@ static Device chosen_device(std::optional<Device> device) {
 #endif
 }
 
-void use_threads(int64_t threads) {
-  if (threads > 0) set_threads(int(threads));
-}
-
 DeviceAndDType ComputeSettings::apply() const {
-  use_threads(threads);
+  if (threads > 0) set_threads(int(threads));
   const DeviceAndDType compute{chosen_device(device), precision == Precision::bf16 ? DType::bfloat16 : DType::float32};
   check<UsageError>(compute.device == Device::cuda || precision == Precision::float32, "--precision ",
                     precision == Precision::bf16 ? "bf16" : "tf32",

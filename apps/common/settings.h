@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "core/device.h"
 #include "core/dtype.h"
 #include "core/error.h"
+#include "nn/io/json.h"
 #include "nn/module.h"
 
 namespace CLI {
@@ -46,8 +46,6 @@ using Choices = std::vector<std::pair<const char*, E>>;
 // Receives the settings, as nn's Fields receives parameters. A variable holds its default; it must outlive this object.
 class SettingFields {
  public:
-  using Json = nlohmann::ordered_json;
-
   // With a command, each setting becomes an option of it. Without one, settings come from configurations alone.
   explicit SettingFields(CLI::App* command = nullptr);
   ~SettingFields();
@@ -109,7 +107,7 @@ class SettingFields {
 
 // Takes the settings of the run in the folder, and returns them. `option` begins the message. Error (DataError): there
 // is no run, or its settings are not valid.
-nlohmann::ordered_json read_run(SettingFields& fields, const char* option, const std::filesystem::path& folder);
+Json read_run(SettingFields& fields, const char* option, const std::filesystem::path& folder);
 
 // "512,1024": whole numbers from 1 to `maximum`, each larger than the one before. Error (UsageError): otherwise.
 std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum);
@@ -137,7 +135,6 @@ struct ComputeSettings {
 
 // Declare --threads, where 0 stands for its default, and --device.
 void threads_field(SettingFields& f, int64_t& threads);
-void use_threads(int64_t threads);  // sets the number of threads
 void device_field(SettingFields& f, std::optional<Device>& device);
 
 }  // namespace cairn

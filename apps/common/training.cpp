@@ -8,8 +8,6 @@
 namespace cairn {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
 // The numbers after the counter: the loss, and the metrics of the latest evaluation.
@@ -21,17 +19,20 @@ std::string numbers(double loss, const Json& metrics) {
 }
 
 RunFolder opened(const Run& run, const DataRecord& data) {
-  const std::filesystem::path path = run.folder / data.file;
-  const bool goes_on = !run.folder.empty() && !data.file.empty() && has_checkpoint(run.folder) && is_there(path);
-  const Json before = goes_on ? read_json(path) : Json::object();
-  for (const auto& [key, value] : before.items())
-    check<DataError>(data.computed.value(key, Json()) == value, data.source,
-                     ": is not the data that the run began with: ", path, " has another ", in_quotes(key),
-                     "; restore it, or choose another --out");
+  if (!run.folder.empty() && has_checkpoint(run.folder)) expect_same(data, run.folder, "choose another --out");
   return {run.folder, run.config};
 }
 
 }  // namespace
+
+void expect_same(const DataRecord& data, const std::filesystem::path& run, const char* remedy) {
+  const std::filesystem::path path = run / data.file;
+  const Json before = data.file.empty() ? Json::object() : read_optional_object(path);
+  for (const auto& [key, value] : data.computed.items())
+    check<DataError>(before.value(key, value) == value, data.source,
+                     ": is not the data that the run began with: ", path, " has another ", in_quotes(key),
+                     "; restore it, or ", remedy);
+}
 
 Training::Training(const Run& run, const TrainingOptions& options, Module& model, const DataRecord& data)
     : options_(options),

@@ -34,8 +34,8 @@ namespace cairn {
 
 // Where a training is kept, and who computes it.
 struct Run {
-  std::filesystem::path folder;   // empty: nothing is kept, as on all ranks but 0
-  nlohmann::ordered_json config;  // for config.json
+  std::filesystem::path folder;  // empty: nothing is kept, as on all ranks but 0
+  Json config;                   // for config.json
   bool quiet = false;
   std::string trace{};  // the file for the times of all operations; empty: none
   Communicator& ranks = processes();
@@ -45,22 +45,22 @@ struct Run {
 };
 
 struct Evaluation {
-  nlohmann::ordered_json metrics;  // names and numbers, or null; shown, and written to metrics.jsonl
-  double score = NAN;              // less is better; for the plateau schedule, early stopping and the best model
-  bool solved = false;             // training may end here
-  std::string note{};              // a line to show; empty: none
+  Json metrics;         // names and numbers, or null; shown, and written to metrics.jsonl
+  double score = NAN;   // less is better; for the plateau schedule, early stopping and the best model
+  bool solved = false;  // training may end here
+  std::string note{};   // a line to show; empty: none
 };
 
 // What a training computes from its data. With other data, a run that goes on would have other bits.
 struct DataRecord {
-  std::string file{}, source{};       // its file in the folder (empty: none); names the data in a message
-  nlohmann::ordered_json computed{};  // an object; a run of an earlier version may lack keys
+  std::string file{}, source{};  // its file in the folder (empty: none); names the data in a message
+  Json computed{};               // an object; a run of an earlier version may lack keys
 };
+// Error (DataError): the run in the folder began with other data. The message ends with the remedy.
+void expect_same(const DataRecord& data, const std::filesystem::path& run, const char* remedy);
 
 class Training {
  public:
-  using Json = nlohmann::ordered_json;
-
   // Opens the folder, and takes the newest checkpoint, if there is one. The model is on its device. From here on the
   // user's interruption ends the loop. Errors: as TraceFile and RunFolder; UsageError: the run has made more steps;
   // DataError: it began with other data, and nothing has changed; its checkpoint is damaged or another model's.

@@ -11,7 +11,6 @@
 namespace cairn {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 static std::string training_text(const Json& result) {
   const int64_t steps = result.at("iterations");

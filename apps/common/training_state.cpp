@@ -13,7 +13,6 @@ namespace cairn {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 // The device, and on the CPU its vectors: what the bits of a run depend on.
 std::string computed_on(const Json& provenance) {

@@ -17,18 +17,18 @@ namespace cairn {
 // The state of a training, without the weights and the optimizer.
 struct TrainState {
   int64_t step = 0;
-  double seconds = 0;              // of training and evaluation so far
-  nlohmann::ordered_json metrics;  // of the latest evaluation; null: none yet
-  bool ended = false;              // solved, or out of patience (TrainingOptions)
-  double best = INFINITY;          // the best score, and the evaluations since then
+  double seconds = 0;      // of training and evaluation so far
+  Json metrics;            // of the latest evaluation; null: none yet
+  bool ended = false;      // solved, or out of patience (TrainingOptions)
+  double best = INFINITY;  // the best score, and the evaluations since then
   int64_t since_best = 0;
   std::vector<double> schedule;  // its state()
   int64_t saved = -1;            // the step of the newest checkpoint; -1: there is none
 };
 
 // All but `saved` to JSON, in which infinity is null, and back. Error (Json::exception): the JSON has another form.
-nlohmann::ordered_json progress_of(const TrainState& state);
-TrainState state_from(const nlohmann::ordered_json& progress);
+Json progress_of(const TrainState& state);
+TrainState state_from(const Json& progress);
 
 // The newest good checkpoint of a run, if there is any. A line on standard error says if a newer one is damaged. Error
 // (DataError): all are damaged.

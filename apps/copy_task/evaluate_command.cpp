@@ -7,18 +7,15 @@
 
 namespace cairn::copy_task {
 
-using Json = nlohmann::ordered_json;
-
 void evaluate_command(CommandLine& line) {
   std::string folder, attention;
-  int64_t threads = 0, sequences = final_sequences;
+  int64_t sequences = final_sequences;
   line("run", folder, Text::folder, "the run's folder", Keep::not_in_config);
-  threads_field(line, threads);
+  line.threads();
   line("attention", attention, several_variants, "attention variants, separated by commas (default: the run's)");
   line("sequences", sequences, {1, 1 << 20}, "number of fresh sequences");
   line.footer("Example:\n  copy-task evaluate --run run --attention i-clustered-15,full,clustered-15");
   line.parse();
-  use_threads(threads);
   const SavedRun run("--run", folder);
   const Settings& settings = run.settings;
   std::vector<std::string> specs = split_specs(attention);

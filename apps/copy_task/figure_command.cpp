@@ -21,7 +21,6 @@ namespace cairn::copy_task {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 // One training: a run in a folder of its own.
 struct Cell {

@@ -13,17 +13,15 @@
 
 namespace cairn::copy_task {
 
-using Json = nlohmann::ordered_json;
-
-Model::Model(const TransformerOptions& options, int64_t n_, Generator& generator, bool causal_, bool from_other_)
-    : embedding(tokens, options.features(), generator),
-      encoder(options, generator),
-      output(options.features(), classes, generator),
-      n(n_),
-      causal(causal_),
-      from_other(from_other_) {
+Model::Model(const Settings& settings, Generator& generator)
+    : embedding(tokens, settings.model.features(), generator),
+      encoder(settings.transformer(), generator),
+      output(settings.model.features(), classes, generator),
+      n(sequence_length(settings.length)),
+      causal(settings.causal),
+      from_other(settings.from_other) {
   check<UsageError>(!causal || !from_other, "--from-other: not with --causal, which hides the second copy");
-  if (causal) name_in_errors("--attention", [&] { check_causal(options.attention); });
+  if (causal) name_in_errors("--attention", [&] { check_causal(settings.model.attention); });
   const MultiHeadAttention& first = encoder.layers[0]->attention;
   check<UsageError>(!from_other || first.key, "--from-other: attention '", first.attention->spec(), "' uses the ",
                     "queries as keys, so it cannot read another copy; take full, clustered, i-clustered or ",

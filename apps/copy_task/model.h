@@ -1,9 +1,9 @@
 #pragma once
 // The model of the copy task: embedded tokens plus fixed positions, an encoder, and a linear layer to the symbols.
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "apps/copy_task/data.h"
+#include "apps/copy_task/settings.h"
 #include "nn/transformer.h"
 
 namespace cairn::copy_task {
@@ -18,8 +18,7 @@ struct Model : Module {
   bool from_other;  // the second copy attends to the first alone, by cross attention, and it alone is answered
 
   // Error (UsageError): the attention variant cannot be causal, or cannot be cross attention.
-  Model(const TransformerOptions& options, int64_t n, Generator& generator, bool causal = false,
-        bool from_other = false);
+  Model(const Settings& settings, Generator& generator);
   void fields(Fields& f) override {
     f("embedding", embedding);
     f("encoder", encoder);
@@ -40,8 +39,8 @@ struct Metrics {
   double masked_accuracy = 0;  // over masked positions alone; NaN if nothing is masked
 };
 // Metrics to JSON, in which NaN is null; a result as a line of text.
-nlohmann::ordered_json as_json(const Metrics& metrics);
-std::string metrics_text(const nlohmann::ordered_json& json);
+Json as_json(const Metrics& metrics);
+std::string metrics_text(const Json& json);
 // Does a model with these accuracies copy unmasked symbols, and still guess masked ones?
 inline bool is_plateau(double accuracy, double masked_accuracy) { return accuracy > 0.8 && masked_accuracy < 0.3; }
 

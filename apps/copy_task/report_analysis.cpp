@@ -21,23 +21,8 @@ Example run_example(Model& model, const Batch& batch, uint64_t seed) {
 }
 
 std::vector<std::vector<double>> other_copy_shares(const Example& example) {
-  const int64_t n = example.size();
-  std::vector<std::vector<double>> shares;
-  for (const Observation& seen : example.layers) {
-    shares.emplace_back();
-    for (int64_t head = 0; head < seen.weights.size(1); ++head) {
-      const float* weights = seen.weights.data<float>() + head * n * n;
-      double sum = 0;
-      int64_t masked = 0;
-      for (int64_t i = 0; i < n; ++i) {
-        if (!example.is_masked(i)) continue;
-        sum += double(weights[i * n + example.other(i)]);
-        ++masked;
-      }
-      shares.back().push_back(masked > 0 ? sum / double(masked) : NAN);
-    }
-  }
-  return shares;
+  return weight_shares(example.layers, std::count(example.input.begin(), example.input.end(), mask_token),
+                       [&](int64_t i, int64_t j) { return example.is_masked(i) && j == example.other(i); });
 }
 
 void ClusterPairs::add(const int32_t* labels, const int32_t* input, int64_t n, int64_t copies) {

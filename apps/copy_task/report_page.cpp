@@ -205,12 +205,11 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
 
 }  // namespace
 
-void write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result,
-                  const Settings& settings, Model& model) {
+void write_report(RunFolder& run, const TrainState& state, const Json& result, const Settings& settings, Model& model) {
   const NoGrad no_grad;
   place(model, {Device::cpu, DType::float32});
   const auto seed = uint64_t(settings.compute.seed);
-  const nlohmann::ordered_json& found = result.is_null() ? state.metrics : result;
+  const Json& found = result.is_null() ? state.metrics : result;
   const auto metric = [&](const char* name) { return found.is_null() ? NAN : number_or_nan(found.at(name)); };
   const TransformerOptions& options = settings.model;
   Report page(

@@ -33,7 +33,7 @@ void Settings::fields_of_figure(SettingFields& f) {
   compute.fields(f);
 }
 
-nlohmann::ordered_json Settings::quick_values(int64_t iterations) {
+Json Settings::quick_values(int64_t iterations) {
   return {{"topk", 16},
           {"layers", 2},
           {"heads", 4},

@@ -28,7 +28,7 @@ struct Settings {
   void fields(SettingFields& f);
   void fields_of_figure(SettingFields& f);
   // The defaults under --quick, with this maximum number of steps.
-  static nlohmann::ordered_json quick_values(int64_t iterations);
+  static Json quick_values(int64_t iterations);
   // The options of the model, with --topk as the variants' default.
   TransformerOptions transformer() const;
 };

@@ -15,8 +15,6 @@
 namespace cairn::copy_task {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // Each copy, 16 positions per line: the input, the target and, if there is one, the answer. Above them, if there is
 // one, the copy that they attend to.
 std::string sequence_text(const Example& example) {
@@ -122,10 +120,10 @@ void write_tensors(const std::string& file, const Example& shown, int64_t layer)
 void show_command(CommandLine& line) {
   std::vector<std::string> words;
   std::string folder, tensors;
-  int64_t threads = 0, length = 0, example = 1, layer = 0;
+  int64_t length = 0, example = 1, layer = 0;
   line.words("SEQUENCE", words, "with --run: symbols of your own, separated by spaces; M is a masked one");
   line("run", folder, Text::folder, "also show the answer of this run's model, and its attention", Keep::not_in_config);
-  threads_field(line, threads);
+  line.threads();
   line("length", length, {0, 1 << 12}, "symbols in each copy; 0: 31, or with --run as in the run");
   line("example", example, {1, max_steps}, "number of the example, without a SEQUENCE");
   line("tensors", tensors, Text::file, "write q, k and v of a layer to this file, as input for attend",
@@ -140,7 +138,6 @@ void show_command(CommandLine& line) {
       "A sequence is 0w0w with symbols from 1 to 10 in w, of the length that the run was trained\n"
       "on. A symbol that is masked in one copy must be visible in the other.");
   line.parse();
-  use_threads(threads);
   check<UsageError>(!folder.empty() || (tensors.empty() && words.empty()),
                     "expected --run with a run's folder: a sequence and --tensors need a model");
   std::optional<SavedRun> run;

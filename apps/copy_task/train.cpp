@@ -6,8 +6,6 @@
 
 namespace cairn::copy_task {
 
-using Json = nlohmann::ordered_json;
-
 // Explains the plateau, once for all trainings of this process.
 static std::string plateau_note(const Metrics& found) {
   static bool told = false;
@@ -20,8 +18,7 @@ static std::string plateau_note(const Metrics& found) {
 Json train(const Run& run, const Settings& settings, const DeviceAndDType& compute) {
   const auto seed = uint64_t(settings.compute.seed);
   Generator generator(seed);
-  Model model(settings.transformer(), sequence_length(settings.length), generator, settings.causal,
-              settings.from_other);
+  Model model(settings, generator);
   note(model.full_note(), run.quiet);
   if (run.begins() && !settings.init_from.empty()) initialize(model, settings.init_from);
   place(model, compute);
@@ -55,15 +52,29 @@ Json train(const Run& run, const Settings& settings, const DeviceAndDType& compu
   return training.finish(result);
 }
 
-SavedRun::SavedRun(const char* option, const std::string& folder) {
-  SettingFields fields;
-  settings.fields(fields);
-  const FoundCheckpoint checkpoint = open_run(option, folder, fields);
-  step = state_of(checkpoint).step;
-  Generator generator(uint64_t(settings.compute.seed));
-  model = std::make_unique<Model>(settings.transformer(), sequence_length(settings.length), generator, settings.causal,
-                                  settings.from_other);
-  restore(checkpoint, *model, nullptr);
+void train_command(CommandLine& line) {
+  Settings settings;
+  settings.fields(line);
+  line.many_processes = true;
+  run_training(
+      line,
+      "  copy-task train --quick --out run\n"
+      "  copy-task train --out run --resume\n"
+      "  copy-task train --attention i-clustered-15 --length 31 --seed 1\n"
+      "  copy-task train --config run/config.json --init-from run --seed 2 --lr 1e-5 \\\n"
+      "    --attention i-clustered-30 --stop-at 0 --out tuned     fine-tune with more clusters",
+      [&](const Run& run) {
+        const DeviceAndDType compute = settings.compute.apply();
+        settings.training.validate(settings.model, compute.device);
+        const int processes = run.ranks.size();
+        check<UsageError>(settings.training.average_every == 0 || settings.batch >= processes,
+                          "--average-every: expected a --batch with at least one sequence for each of the ", processes,
+                          " processes, got ", settings.batch);
+        return train(run, settings, compute);
+      },
+      [](const Json& result) {
+        return concat("On ", result.at("sequences").get<int64_t>(), " fresh sequences:\n", metrics_text(result));
+      });
 }
 
 }  // namespace cairn::copy_task

@@ -9,8 +9,6 @@
 
 namespace cairn::language_model {
 
-using Json = nlohmann::ordered_json;
-
 static void train_command(CommandLine& line) {
   Settings settings;
   settings.fields(line);
@@ -31,42 +29,29 @@ static void train_command(CommandLine& line) {
       });
 }
 
-// The model of a run, and its settings. Errors: as open_run(); DataError: the weights are another model's.
-static std::unique_ptr<Model> saved_model(const std::string& folder, Settings& settings) {
-  SettingFields fields;
-  settings.fields(fields);
-  const FoundCheckpoint checkpoint = open_run("--run", folder, fields);
-  Generator generator;
-  auto model = std::make_unique<Model>(settings, generator);
-  restore(checkpoint, *model, nullptr);
-  return model;
-}
-
 // Writes on from a prompt, and shows each byte at once.
 static void generate_command(CommandLine& line) {
   std::string folder, prompt = "\n";
-  int64_t threads = 0, bytes = 500, seed = 1;
+  int64_t bytes = 500, seed = 1;
   double temperature = 0.7;
   line("run", folder, Text::folder, "the run's folder", Keep::not_in_config);
   line("prompt", prompt, Text::any, "the text that the model goes on from");
   line("bytes", bytes, {1, 1 << 30}, "bytes to write");
   line("temperature", temperature, {0, 100}, "below 1: likelier bytes are drawn more often; 0: the likeliest alone");
   line("seed", seed, {0, INT32_MAX}, "of the random numbers that choose bytes");
-  threads_field(line, threads);
+  line.threads();
   line.footer("Example:\n  language-model generate --run run --prompt 'And the LORD said' --temperature 0.5");
   line.parse();
-  use_threads(threads);
-  Settings settings;
-  const auto model = saved_model(folder, settings);
-  if (int64_t(prompt.size()) > model->context)
-    note(concat("--prompt: the model sees its last ", model->context, " bytes, of ", prompt.size()), line.quiet);
+  const SavedRun<Settings, Model> run("--run", folder);
+  if (int64_t(prompt.size()) > run.settings.context)
+    note(concat("--prompt: the model sees its last ", run.settings.context, " bytes, of ", prompt.size()), line.quiet);
   catch_interrupts(line.quiet);
   RandomStream random(uint64_t(seed), 0, Purpose::data);
   std::string text = prompt;
   if (!line.json) print(prompt);
   for (int64_t i = 0; i < bytes; ++i) {
     if (interrupted()) throw Interrupted();
-    text += next_byte(*model, text, temperature, random);
+    text += next_byte(*run.model, text, temperature, random);
     if (!line.json) print(text.substr(text.size() - 1));
   }
   line.tell({{"text", as_utf8(text)}, {"bytes", bytes}, {"temperature", temperature}, {"seed", seed}}, "\n");
@@ -75,29 +60,34 @@ static void generate_command(CommandLine& line) {
 // Measures a model with its own attention or with other variants.
 static void evaluate_command(CommandLine& line) {
   std::string folder, file, attention;
-  int64_t threads = 0;
   line("run", folder, Text::folder, "the run's folder", Keep::not_in_config);
   line("text", file, Text::file, "a text, of which all is measured (default: what the run held out)");
   line("attention", attention, several_variants, "attention variants, separated by commas (default: the run's)");
-  threads_field(line, threads);
+  line.threads();
   line.footer("Example:\n  language-model evaluate --run run --attention full,local-64");
   line.parse();
-  use_threads(threads);
-  Settings settings;
-  const auto model = saved_model(folder, settings);
-  const std::string text = file.empty() ? SplitText(settings.text, settings.context).held_out : read_file(file);
+  const SavedRun<Settings, Model> run("--run", folder);
+  const Settings& settings = run.settings;
+  std::string text;
+  if (file.empty()) {
+    const SplitText split(settings.text, settings.context);
+    expect_same(split.record(settings.text), folder, "give a --text");
+    text = split.held_out;
+  } else {
+    text = read_file(file);
+  }
   check<DataError>(text.size() > 1, "--text ", file, ": expected two bytes or more");
   std::vector<std::string> specs = split_specs(attention);
   if (specs.empty()) specs = {settings.model.attention};
   for (const std::string& spec : specs)  // checks all before it evaluates any
-    name_in_errors("--attention " + spec, [&] { model->set_attention(spec); });
+    name_in_errors("--attention " + spec, [&] { run.model->set_attention(spec); });
   catch_interrupts(line.quiet);
   Json result = {{"run", folder}, {"bytes", text.size() - 1}, {"rows", Json::array()}};
   std::string shown;
   for (const std::string& spec : specs) {
     note("evaluating " + spec, line.quiet || specs.size() == 1);
-    model->set_attention(spec);
-    const double bits = bits_per_byte(*model, text, 1, true);
+    run.model->set_attention(spec);
+    const double bits = bits_per_byte(*run.model, text, 1, true);
     result["rows"].push_back({{"attention", spec}, {"bits", finite_or_null(bits)}});
     shown += formatted("%-32s  %.3f bits a byte\n", spec.c_str(), bits);
   }

@@ -7,17 +7,23 @@
 #include "apps/common/variants.h"
 #include "core/ops.h"
 #include "nn/attention/offset_heads.h"
+#include "nn/io/hash.h"
 
 namespace cairn::language_model {
 
-SplitText::SplitText(const std::string& file, int64_t context) {
-  const std::string text = read_file(file);
-  const int64_t size = int64_t(text.size()), least = 10 * (context + 1);
+SplitText::SplitText(const std::string& file, int64_t context) : train(read_file(file)) {
+  const int64_t size = int64_t(train.size()), least = 10 * (context + 1);
   check<DataError>(size >= least, "--text ", file, ": ", size, " bytes, expected at least ", least,
                    ", ten times the --context and a byte");
   check<DataError>(size <= UINT32_MAX, "--text ", file, ": ", size, " bytes, expected at most 4 GiB");
-  train = text.substr(0, text.size() / 10 * 9);
-  held_out = text.substr(train.size());
+  held_out = train.substr(train.size() / 10 * 9);
+  train.resize(train.size() - held_out.size());
+}
+
+DataRecord SplitText::record(const std::string& file) const {
+  Xxh128 hash;
+  for (const std::string* part : {&train, &held_out}) hash.add(*part);
+  return {"data.json", "--text " + file, {{"text", hash.text()}}};
 }
 
 Batch::Batch(const std::string& text, const std::vector<int64_t>& begins, int64_t length, Device device) {

@@ -3,7 +3,6 @@
 // linear layer.
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -21,6 +20,7 @@ struct SplitText {
   // Error (DataError): as read_file(); the file is too short for a window of the context in each part, or has
   // more than 4 GiB.
   SplitText(const std::string& file, int64_t context);
+  DataRecord record(const std::string& file) const;
 };
 
 // Windows of a text, of equal length. The target of a byte is the byte behind it.
@@ -76,11 +76,11 @@ char next_byte(const Model& model, const std::string& text, double temperature, 
 std::string written(const Model& model, std::string text, int64_t bytes);
 
 // Trains the run, or goes on with it, and returns its result. Errors: as SplitText(), Model() and Training.
-nlohmann::ordered_json train(const Run& run, const Settings& settings, const DeviceAndDType& compute);
+Json train(const Run& run, const Settings& settings, const DeviceAndDType& compute);
 
 // Writes report.html: the training, and what the model does, which is on the CPU from then on. The result is null if
 // the user has interrupted. The same run gives the same page. Error (DataError): metrics.jsonl is another program's.
-void write_report(RunFolder& run, const TrainState& state, const nlohmann::ordered_json& result,
-                  const Settings& settings, const SplitText& text, Model& model);
+void write_report(RunFolder& run, const TrainState& state, const Json& result, const Settings& settings,
+                  const SplitText& text, Model& model);
 
 }  // namespace cairn::language_model

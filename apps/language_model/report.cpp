@@ -10,8 +10,6 @@
 
 namespace cairn::language_model {
 
-using Json = nlohmann::ordered_json;
-
 // Bits that a byte of held_out costs a guesser who has counted how often it follows the `before` bytes (0 or 1) before
 // it in train. Each count has one more than was seen.
 static double counted_bits(const SplitText& text, size_t before) {
@@ -38,15 +36,7 @@ static void write_attention(Report& page, const Settings& settings, const SplitT
   const Batch batch(text.held_out, {0}, n, Device::cpu);
   const auto layers =
       observe_sequence(model.encoder.attentions(), n, [&] { model(batch.input, {.generator = &generator}); });
-  std::vector<std::vector<double>> far(layers.size());
-  for (size_t layer = 0; layer < layers.size(); ++layer)
-    for (int64_t head = 0; head < settings.model.heads; ++head) {
-      const float* const weights = layers[layer].weights.data<float>() + head * n * n;
-      double sum = 0;
-      for (int64_t i = 0; i < n; ++i)
-        for (int64_t j = 0; j < i - near; ++j) sum += double(weights[i * n + j]);
-      far[layer].push_back(sum / double(n));
-    }
+  const auto far = weight_shares(layers, n, [](int64_t i, int64_t j) { return j < i - near; });
   page.section("What the heads look at");
   page.text(concat("The first ", n, " held-out bytes: ", '"', sentence, '"',
                    ". For each layer, the map shows the head "

@@ -4,12 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/language_model/model.h"
-#include "nn/io/hash.h"
 #include "nn/io/json.h"
 
 namespace cairn::language_model {
-
-using Json = nlohmann::ordered_json;
 
 // The steps after which the report shows what the model writes: 100, 300, 1000, 3000, ...
 static bool is_shown(int64_t step) {
@@ -26,8 +23,7 @@ Json train(const Run& run, const Settings& settings, const DeviceAndDType& compu
   Model model(settings, generator);
   place(model, compute);
 
-  const DataRecord record{"data.json", "--text " + settings.text, {{"text", xxh128(text.train + text.held_out)}}};
-  Training training(run, settings.training, model, record);
+  Training training(run, settings.training, model, text.record(settings.text));
   while (training.next()) {
     const auto step = uint64_t(training.step());
     RandomStream random(seed, step, Purpose::data);

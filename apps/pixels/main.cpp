@@ -51,31 +51,24 @@ static void train_command(CommandLine& line) {
 // Measures a model on the test images, with its own attention or with other variants.
 static void evaluate_command(CommandLine& line) {
   std::string folder, attention;
-  int64_t threads = 0;
   line("run", folder, Text::folder, "the run's folder", Keep::not_in_config);
   line("attention", attention, several_variants, "attention variants, separated by commas (default: the run's)");
-  threads_field(line, threads);
+  line.threads();
   line.footer("Example:\n  pixels evaluate --run run --attention full,clustered-25");
   line.parse();
-  use_threads(threads);
-  Settings settings;
-  SettingFields fields;
-  settings.fields(fields);
-  const FoundCheckpoint checkpoint = open_run("--run", folder, fields);
-  Generator generator;
-  Model model(settings, generator);
-  restore(checkpoint, model, nullptr);
-  const Images test(settings.data, "t10k", settings.patch);
-  std::vector<std::string> specs = split_specs(attention.empty() ? settings.model.attention : attention);
+  const SavedRun<Settings, Model> run("--run", folder);
+  const Images test(run.settings.data, "t10k", run.settings.patch);
+  expect_same({"data.json", "--data " + run.settings.data, {{"test", test.hash}}}, folder, "train again");
+  std::vector<std::string> specs = split_specs(attention.empty() ? run.settings.model.attention : attention);
   for (const std::string& spec : specs)  // checks all before it evaluates any
-    name_in_errors("--attention " + spec, [&] { model.encoder.swap_attention(spec); });
+    name_in_errors("--attention " + spec, [&] { run.model->encoder.swap_attention(spec); });
   catch_interrupts(line.quiet);
   Json result = {{"run", folder}, {"rows", Json::array()}};
   std::string shown;
   for (const std::string& spec : specs) {
     note("evaluating " + spec, line.quiet);
-    model.encoder.swap_attention(spec);
-    Json found = measure(model, test, test.size(), true);
+    run.model->encoder.swap_attention(spec);
+    Json found = measure(*run.model, test, test.size(), true);
     shown += formatted("%-32s  accuracy %.4f  loss %.4f\n", spec.c_str(), double(found["accuracy"]),
                        number_or_nan(found["loss"]));
     found["attention"] = spec;

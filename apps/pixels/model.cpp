@@ -27,16 +27,16 @@ Images::Images(const std::string& folder, const std::string& part, int64_t patch
   const std::string pixels = read_idx(folder, part + "-images-idx3-ubyte", {"\0\0\0\x1c\0\0\0\x1c", 8}, side * side);
   const std::string classes = read_idx(folder, part + "-labels-idx1-ubyte", "", 1);
   const auto n = int64_t(classes.size()), across = side / patch, area = patch * patch;
-  const bool known = std::all_of(classes.begin(), classes.end(), [](char of) { return of >= 0 && of < 10; });
+  const bool known = std::all_of(classes.begin(), classes.end(), [](unsigned char of) { return of < 10; });
   check<DataError>(known && pixels.size() == size_t(n * side * side), "--data ", folder, ": ", part, " has ",
                    pixels.size() / (side * side), " images, expected as many classes from 0 to 9");
-  std::vector<float> shades(pixels.size());
+  input = Tensor({n, across * across, area});
+  auto* const shades = input.mutable_data<float>();
   for (int64_t i = 0; i < n * side * side; ++i) {  // by image, patch, and row in it
     const int64_t of = i / area % (across * across), y = of / across * patch + i % area / patch;
     const int64_t x = of % across * patch + i % patch, at = i / (side * side) * side * side + y * side + x;
-    shades[size_t(i)] = float(uint8_t(pixels[size_t(at)])) / 127.5F - 1;
+    shades[i] = float(uint8_t(pixels[size_t(at)])) / 127.5F - 1;
   }
-  input = Tensor::from(shades, {n, across * across, area});
   hash = xxh128(pixels + classes);
   target = Tensor::from(std::vector<int32_t>(classes.begin(), classes.end()), {n});
 }

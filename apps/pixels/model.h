@@ -9,8 +9,6 @@
 
 namespace cairn::pixels {
 
-using Json = nlohmann::ordered_json;
-
 inline constexpr int64_t side = 28;  // pixels
 inline constexpr std::array class_names{"T-shirt", "trousers", "pullover", "dress", "coat",
                                         "sandal",  "shirt",    "sneaker",  "bag",   "boot"};

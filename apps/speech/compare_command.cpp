@@ -27,7 +27,6 @@ namespace cairn::speech {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 using svg::number;
 using Rows = Report::Rows;
 
@@ -72,7 +71,7 @@ struct Comparison {
          "train, dev or test: the part of the data");
     line("join", joined, {0, 100}, "sentences that are joined into one sequence; 0: as in the first run");
     line("out", out, Text::file, "write the tables and pictures to this page (HTML)");
-    threads_field(line, threads);
+    line.threads();
     device_field(line, device);
     line.footer(
         "Tables: the error of each model with each attention; how fast it learned. Pictures: error against\n"
@@ -81,7 +80,6 @@ struct Comparison {
         "Example:\n  speech compare --runs full-1,full-2,clustered --attention full,i-clustered-25 --out "
         "page.html");
     line.parse();
-    use_threads(threads);
   }
 
   void run() {
@@ -364,7 +362,6 @@ struct Comparison {
   std::string runs, attention, data, part = "test", out, text;
   int64_t joined = 0;
   std::optional<Device> device;
-  int64_t threads = 0;
   Corpus corpus;
   std::vector<Trained> models;
   std::vector<std::string> specs;

@@ -14,8 +14,6 @@
 namespace cairn::speech {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 std::vector<int32_t> read_labels(const TensorReader& file, const std::string& name, int32_t low, size_t phones) {
   const Tensor tensor = file.read(name);
   check<DataError>(tensor.dtype() == DType::int32 && tensor.rank() == 1, file.where, ": ", in_quotes(name),
@@ -78,6 +76,11 @@ FrontEnd front_end_from(const Json& json, const std::string& where) try {
   return found;
 } catch (const Json::exception&) {
   throw DataError(concat(where, ": expected phones, mean and deviation; is it made by speech?"));
+}
+
+FrontEnd read_front_end(const std::filesystem::path& run) {
+  const std::filesystem::path file = run / front_end_name;
+  return front_end_from(read_json(file), file);
 }
 
 static TensorFile as_file(const std::filesystem::path& path, const Corpus& corpus) {

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
+#include "nn/io/json.h"
 #include "nn/io/safetensors.h"
 
 namespace cairn::speech {
@@ -40,9 +39,13 @@ struct FrontEnd {
 };
 // Error (DataError): no name for a phone, because it is empty, has control characters or is not UTF-8.
 void check_phone(const std::string& phone, const std::string& where);
-nlohmann::ordered_json as_json(const FrontEnd& front_end);
+Json as_json(const FrontEnd& front_end);
 // Error (DataError): `json` has another form; `where` begins the message.
-FrontEnd front_end_from(const nlohmann::ordered_json& json, const std::string& where);
+FrontEnd front_end_from(const Json& json, const std::string& where);
+// The FrontEnd of a run, in the file of this name, with hashes of the data. Error (DataError): it is missing or
+// damaged.
+inline constexpr const char* front_end_name = "front_end.json";
+FrontEnd read_front_end(const std::filesystem::path& run);
 
 struct Corpus {
   FrontEnd front_end;

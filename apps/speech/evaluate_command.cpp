@@ -11,8 +11,6 @@
 
 namespace cairn::speech {
 
-using Json = nlohmann::ordered_json;
-
 namespace {
 
 // Those that the user asks for, and the controls. Error (UsageError): the model cannot take one.
@@ -35,9 +33,9 @@ std::vector<std::string> all_specs(const SavedRun& run, const std::string& atten
 void evaluate_command(CommandLine& line) {
   std::string folder, data, attention, without, part = "test";
   std::optional<Device> device;
-  int64_t threads = 0, joined = 0;
+  int64_t joined = 0;
   line("run", folder, Text::folder, "the run's folder", Keep::not_in_config);
-  threads_field(line, threads);
+  line.threads();
   device_field(line, device);
   line("data", data, Text::file, "the prepared data (default: the run's)");
   line("part", part, {{"test", "test"}, {"dev", "dev"}, {"train", "train"}},
@@ -52,7 +50,6 @@ void evaluate_command(CommandLine& line) {
       "that was trained with --attention none. That is fairer than to remove the attention afterwards.\n\n"
       "Example:\n  speech evaluate --run run --attention full,i-clustered-25,clustered-25");
   line.parse();
-  use_threads(threads);
   SavedRun run("--run", folder, device);
   if (joined > 0) run.settings.join = joined;
   std::optional<SavedRun> other;  // trained without attention

@@ -14,8 +14,6 @@
 
 namespace cairn::speech {
 
-using Json = nlohmann::ordered_json;
-
 namespace {
 
 // Half of the heads look back and half ahead: -2, -1, 1, 2 for four heads, or at random distances. Where the queries

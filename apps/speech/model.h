@@ -2,7 +2,6 @@
 // The recognizer: a linear layer from frames to features, fixed positions, an encoder, and a linear layer to the phones
 // and CTC's blank.
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -45,8 +44,8 @@ struct Recognition {
   std::vector<std::vector<int64_t>> confusions;
 };
 // The metrics as JSON, in which NaN is null; a result as a line of text.
-nlohmann::ordered_json as_json(const Recognition& found);
-std::string metrics_text(const nlohmann::ordered_json& json);
+Json as_json(const Recognition& found);
+std::string metrics_text(const Json& json);
 // What the model answers to these sequences, without gradients. The random numbers of the attention depend on the seed
 // alone. Throws Interrupted if the user has asked to stop and `may_stop`.
 Recognition recognize(const Model& model, const std::vector<Sentence>& sequences, const Settings& settings,

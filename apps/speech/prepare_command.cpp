@@ -24,7 +24,6 @@ namespace cairn::speech {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 // ---- recordings with their phones
 

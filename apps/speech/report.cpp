@@ -22,7 +22,6 @@ namespace cairn::speech {
 namespace {
 
 using svg::number;
-using Json = nlohmann::ordered_json;
 
 // ---- one sentence
 
@@ -158,24 +157,6 @@ void write_errors(Report& page, const std::vector<std::vector<int64_t>>& counts,
 
 constexpr int64_t reach = 5;  // positions; attention beyond them is far
 
-// The share of each head's weights that is far, [layer][head].
-std::vector<std::vector<double>> far_shares(const Example& example) {
-  const int64_t n = example.probabilities.size(1);
-  std::vector<std::vector<double>> shares;
-  for (const Observation& seen : example.layers) {
-    shares.emplace_back();
-    for (int64_t head = 0; head < seen.weights.size(1); ++head) {
-      const float* weights = seen.weights.data<float>() + head * n * n;
-      double far = 0;
-      for (int64_t i = 0; i < n; ++i)
-        for (int64_t j = 0; j < n; ++j)
-          if (std::abs(i - j) > reach) far += double(weights[i * n + j]);
-      shares.back().push_back(far / double(n));
-    }
-  }
-  return shares;
-}
-
 void write_attention(Report& page, const std::string& attention, const Example& example) {
   page.section("What the attention looks at");
   if (attention == no_attention) return page.text("This model has no attention.");
@@ -185,7 +166,9 @@ void write_attention(Report& page, const std::string& attention, const Example& 
       "than ",
       reach, " (", reach * example.stride * 10, " ms) away; those of a variant beside full attention on the same ",
       "queries and keys. Rows are query positions, columns key positions, in order of time; a row sums to 100%.");
-  write_attention_maps(page, attention, example.layers, far_shares(example), "Far away", reading);
+  const auto far = weight_shares(example.layers, example.probabilities.size(1),
+                                 [](int64_t i, int64_t j) { return std::abs(i - j) > reach; });
+  write_attention_maps(page, attention, example.layers, far, "Far away", reading);
 }
 
 // ---- clusters

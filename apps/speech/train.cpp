@@ -1,17 +1,13 @@
 #include "apps/speech/train.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "apps/common/training_run.h"
 #include "nn/io/hash.h"
-#include "nn/io/json.h"
 
 namespace cairn::speech {
-
-using Json = nlohmann::ordered_json;
 
 TrainingData::TrainingData(Corpus corpus, const Settings& settings)
     : front_end(corpus.front_end),
@@ -42,7 +38,9 @@ static void start_from(const Settings& settings, const FrontEnd& front_end, Mode
   initialize(model, from);
 }
 
-Json train(const Run& run, const Settings& settings, const DeviceAndDType& compute) {
+// Trains the run, or goes on with it, and returns its result. Errors: as sentences_of() for the parts train and dev,
+// initialize() and Training; DataError: --init-from has other phones or another number of filterbanks than the data.
+static Json train(const Run& run, const Settings& settings, const DeviceAndDType& compute) {
   const TrainingData data(read_corpus(TensorReader(settings.data)), settings);
   const auto seed = uint64_t(settings.compute.seed);
   Generator generator(seed);
@@ -78,9 +76,22 @@ Json train(const Run& run, const Settings& settings, const DeviceAndDType& compu
   return training.finish(result);
 }
 
-FrontEnd read_front_end(const std::filesystem::path& run) {
-  const std::filesystem::path file = run / front_end_name;
-  return front_end_from(read_json(file), file);
+void train_command(CommandLine& line) {
+  Settings settings;
+  settings.fields(line);
+  run_training(
+      line,
+      "  speech train --quick --data russian.data --out run\n"
+      "  speech train --data russian.data --out run --resume\n"
+      "  speech train --quick --data russian.data --init-from run --join 3 --batch-frames 6000 \\\n"
+      "    --shift-positions 0 --lr 1e-3 --warm-up 20 --iterations 500 --out tuned",
+      [&](const Run& run) {
+        const DeviceAndDType compute = settings.compute.apply();
+        check<UsageError>(!settings.data.empty(), "expected --data with prepared data; speech prepare makes it");
+        settings.training.validate(settings.model, compute.device);
+        return train(run, settings, compute);
+      },
+      [](const Json& result) { return concat("On dev, the ", evaluated_model(result), ":\n", metrics_text(result)); });
 }
 
 SavedRun::SavedRun(const char* option, const std::string& of_run, std::optional<Device> device) : folder(of_run) {

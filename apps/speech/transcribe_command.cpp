@@ -14,8 +14,6 @@
 
 namespace cairn::speech {
 
-using Json = nlohmann::ordered_json;
-
 namespace {
 
 // Long recordings are cut into pieces, because a model may be bad at positions that its training did not have. A piece
@@ -51,17 +49,15 @@ std::vector<Spike> spikes_of(const SavedRun& run, const std::string& file, bool 
 void transcribe_command(CommandLine& line) {
   std::string folder;
   std::optional<Device> device;
-  int64_t threads = 0;
   std::vector<std::string> files;
   line("run", folder, Text::folder, "the run's folder", Keep::not_in_config);
-  threads_field(line, threads);
+  line.threads();
   device_field(line, device);
   line.words("FILE", files, "recordings");
   line.footer(
       "Recordings: WAV, FLAC or OGG, 16 kHz, of any length. A line has the file, the time in seconds and the\n"
       "phone, with tabs between them.\n\nExample:\n  speech transcribe --run run a.wav b.flac");
   line.parse();
-  use_threads(threads);
   check<UsageError>(!files.empty(), "expected the FILE of a recording");
   const SavedRun run("--run", folder, device);
   catch_interrupts(line.quiet);

@@ -15,8 +15,6 @@
 namespace cairn::text_search {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr double rounding = 1e-6;
 
 // For each row, which are of unit length, the ten nearest other rows; of equally near ones, the lower ones.

@@ -1,7 +1,6 @@
 #pragma once
 // Compares the embeddings of attention variants with those of full attention: the error and the nearest neighbors.
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 
 #include "apps/text_search/embedder.h"
 
@@ -13,6 +12,6 @@ Sequences cut_sequences(const Sequences& texts, const WordPiece& tokenizer, int6
 
 // Compares embeddings with those of full attention: mean_error and largest_error (1 - cosine; 0 below 1e-6, which is
 // rounding), and neighbors_kept, the share of each sequence's ten nearest neighbors that stay the same.
-nlohmann::ordered_json embedding_difference(const Tensor& mine, const Tensor& full);
+Json embedding_difference(const Tensor& mine, const Tensor& full);
 
 }  // namespace cairn::text_search

@@ -21,7 +21,6 @@ namespace cairn::text_search {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 // "1" only for exactly 1; a share that would round to 1 is shown as 0.999.
 std::string share_text(double value) { return value == 1 ? "1" : formatted("%.3f", std::min(value, 0.999)); }

@@ -18,8 +18,6 @@
 namespace cairn::text_search {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 bool has_unit_length(const Tensor& row) {
   double square = 0;
   for (int64_t i = 0; i < row.elements(); ++i) square += double(row.data<float>()[i]) * double(row.data<float>()[i]);

@@ -25,7 +25,6 @@ namespace cairn::text_search {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr int64_t min_passage_tokens = int64_t(max_word_bytes) + 2;
 
@@ -112,7 +111,7 @@ struct Indexing {
       else
         ++files_indexed;
       for (const Passage& passage : passages)
-        add({path.string(), passage.line, passage.last_line, valid_utf8(passage.text), {}});
+        add({path.string(), passage.line, passage.last_line, as_utf8(std::string(passage.text)), {}});
     }
     progress.finish();
     const auto unreadable = skipped.find("unreadable");

@@ -19,8 +19,6 @@
 
 namespace cairn::text_search {
 
-using Json = nlohmann::ordered_json;
-
 namespace {
 
 // The model of an index, with its attention. `folder`: of the model, if it is another than the index says. Error
@@ -44,13 +42,13 @@ Embedder open_model(const Index& index, const std::string& file, const std::stri
 void query_command(CommandLine& line) {
   std::vector<std::string> words;
   std::string file, model;
-  int64_t top = 5, threads = 0;
+  int64_t top = 5;
   line.words("words", words, "the query");
   line("index", file, Text::file, "the index file", Keep::not_in_config);
   line("model", model, Text::folder, "folder of the model (default: the folder that the index was made with)",
        Keep::not_in_config);
   line("top", top, {1, 10000}, "number of passages to show");
-  threads_field(line, threads);
+  line.threads();
   line.footer(
       "Without words, each line of standard input is a query; on a terminal, the program asks for queries.\n"
       "--json prints one object per query: \"query\" and \"hits\", an array of objects with path, line,\n"
@@ -58,7 +56,6 @@ void query_command(CommandLine& line) {
       "  text-search query 'how are checkpoints saved?' --index notes.index\n"
       "  text-search query --index notes.index --top 1 --json <questions.txt");
   line.parse();
-  use_threads(threads);
   check<UsageError>(!file.empty(), "expected --index with an index; see text-search query --help");
   const Index index = read_index(file);
   if (!index.complete)

@@ -19,8 +19,6 @@
 namespace cairn::text_search {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int64_t no_limit = WordPieceOptions().max_tokens;
 constexpr size_t max_word_characters = 100;  // a longer word is [UNK]
 constexpr int32_t replacement_character = 0xFFFD;
@@ -129,16 +127,6 @@ void check_tokens(const std::filesystem::path& folder) {
 }
 
 }  // namespace
-
-std::string valid_utf8(std::string_view text) {
-  std::string valid;
-  while (!text.empty()) {
-    const auto [c, bytes] = first_code_point(text);
-    valid += utf8_of(c);
-    text.remove_prefix(bytes);
-  }
-  return valid;
-}
 
 std::string one_line(std::string_view text, size_t columns) {
   std::string line;

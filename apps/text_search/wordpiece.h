@@ -11,8 +11,6 @@
 
 namespace cairn::text_search {
 
-// Replaces each byte that is not valid UTF-8 by U+FFFD.
-std::string valid_utf8(std::string_view text);
 // The text as one line of at most `columns` columns for a terminal. White space, control and format characters become
 // one space.
 std::string one_line(std::string_view text, size_t columns);

@@ -15,8 +15,6 @@
 namespace cairn {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // Reads one config.json.
 struct Config {
   const Json& json;

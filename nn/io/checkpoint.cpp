@@ -20,7 +20,6 @@ namespace cairn {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr const char *newest = "checkpoint", *previous = "checkpoint.previous", *unfinished = "checkpoint.new";
 constexpr const char *json_name = "checkpoint.json", *weights_name = "weights.safetensors",

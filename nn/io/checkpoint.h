@@ -15,10 +15,10 @@
 // before.
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
+#include "nn/io/json.h"
 #include "nn/io/safetensors.h"
 #include "nn/module.h"
 #include "nn/optim/optimizer.h"
@@ -34,14 +34,13 @@ void load(const std::filesystem::path& file, Module& module);
 // Saves into the folder `run`, and creates it if necessary. `about`: configuration, provenance, progress; it must not
 // contain NaN or infinity, which JSON lacks. Errors, which leave earlier saves as they are: something cannot be written
 // (exit code 1); a weight or a moment is not finite (DivergedError).
-void save_checkpoint(const std::filesystem::path& run, Module& model, const Optimizer& optimizer,
-                     const nlohmann::ordered_json& about);
+void save_checkpoint(const std::filesystem::path& run, Module& model, const Optimizer& optimizer, const Json& about);
 
 // A checkpoint whose hashes are right. Its files are open: restore() reads the tensors, also where a later save has
 // moved or removed the folder.
 struct FoundCheckpoint {
   std::filesystem::path folder;
-  std::shared_ptr<const nlohmann::ordered_json> about;  // as it was saved
+  std::shared_ptr<const Json> about;  // as it was saved
   TensorReader weights, optimizer;
   // Empty if this is the newest. Otherwise this is the previous one, and `damage` says what is wrong with the newest.
   // Then remove run/checkpoint/ before the next save, which would put the damaged one in the place of this one.

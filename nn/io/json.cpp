@@ -17,8 +17,6 @@
 
 namespace cairn {
 
-using Json = nlohmann::ordered_json;
-
 namespace {
 
 // Builds a value from what the library's parser finds. Its own builder with checks takes time with the square of an

@@ -22,8 +22,6 @@
 namespace cairn {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 static_assert(std::endian::native == std::endian::little, "the format is little-endian, and numbers are copied as is");
 
 constexpr uint64_t longest_header = 100000000;  // the format's

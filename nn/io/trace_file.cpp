@@ -14,8 +14,6 @@
 namespace cairn {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // A span as Chrome's trace event format has it.
 Json json_of(const trace::Event& event) {
   Json json = {{"name", event.name}, {"cat", event.category}, {"ph", "X"}, {"pid", 1}, {"tid", event.thread}};

@@ -63,10 +63,12 @@ TEST_CASE("every symbol and every masked position is equally likely", "[copy-tas
 }
 
 TEST_CASE("evaluation counts right answers, and those of masked symbols separately", "[copy-task]") {
-  TransformerOptions options;
+  Settings settings;
+  settings.length = 5;
+  TransformerOptions& options = settings.model;
   options.layers = 1, options.heads = 1, options.head_size = 4, options.feed_forward = 4;
   Generator generator(1);
-  Model model(options, sequence_length(5), generator);
+  Model model(settings, generator);
   // A model that always answers 3.
   model.output.weight.mutable_value() = Tensor::zeros(model.output.weight.shape());
   std::vector<float> bias(classes, 0.0f);
@@ -85,16 +87,20 @@ TEST_CASE("evaluation counts right answers, and those of masked symbols separate
   CHECK(e.accuracy == double(right) / (100 * 12));
   CHECK(e.masked_accuracy == double(masked_right) / double(masked));
   CHECK(e.loss > 0);
-  const Model shorter(options, sequence_length(2), generator);
+  settings.length = 2;
+  const Model shorter(settings, generator);
   CHECK(std::isnan(evaluate(shorter, 2, 10, 7, 0).masked_accuracy));  // round(0.4) = 0 masked
 }
 
 // Of sequences 0w0w with w of 5 symbols, the second copy is answered: 6 positions.
 TEST_CASE("from the other copy: a position sees its own token and the first copy alone", "[copy-task]") {
-  TransformerOptions options;
+  Settings settings;
+  settings.length = 5;
+  settings.from_other = true;
+  TransformerOptions& options = settings.model;
   options.layers = 2, options.heads = 2, options.head_size = 4, options.feed_forward = 8, options.attention = "full";
   Generator generator(1);
-  const Model model(options, sequence_length(5), generator, false, true);
+  const Model model(settings, generator);
   RandomStream random(3, 0, Purpose::data);
   const Tensor input = make_batch(1, 5, random).input;
   const auto changed_answers = [&](int64_t changed) {  // positions whose logits another token there changes

@@ -9,7 +9,6 @@
 
 using namespace cairn;             // NOLINT: tests only
 using namespace cairn::copy_task;  // NOLINT: tests only
-using Json = nlohmann::ordered_json;
 
 namespace {
 
@@ -24,7 +23,7 @@ std::string report_of(const char* attention, int64_t length, int64_t steps,
   settings.model.feed_forward = 16;
   settings.model.attention = attention;
   Generator generator(1);
-  Model model(settings.transformer(), sequence_length(length), generator);
+  Model model(settings, generator);
   const TemporaryFolder folder;
   RunFolder run(folder.path(), {{"a", "<b>"}, {"c", "&"}});
   for (int64_t step = 1; step <= steps; ++step) {

@@ -15,7 +15,6 @@
 #include "tests/io/io_test.h"
 
 using namespace cairn;  // NOLINT: tests only
-using Json = nlohmann::ordered_json;
 
 namespace {
 

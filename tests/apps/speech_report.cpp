@@ -37,7 +37,7 @@ TEST_CASE("speech: reports are well-formed", "[speech]") {
       Model model(settings, data.front_end.filterbanks(), data.front_end.classes(), generator);
       const TemporaryFolder folder;
       RunFolder run(folder.path(), {{"a", "<b>"}});
-      const auto page_of = [&](const nlohmann::ordered_json& result) {
+      const auto page_of = [&](const Json& result) {
         write_report(run, {}, result, settings, parts, model);
         return bytes_of_file(folder / "report.html");
       };

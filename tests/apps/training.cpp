@@ -20,7 +20,6 @@
 
 using namespace cairn;             // NOLINT: tests only
 using namespace cairn::copy_task;  // NOLINT: tests only
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 using Catch::Matchers::ContainsSubstring;
 
@@ -233,7 +232,7 @@ TEST_CASE("each step has its own sequences and draws", "[training]") {
   train_copy_task(folder.path(), settings, 4);
   const auto seed = uint64_t(settings.compute.seed);
   Generator generator(seed);
-  Model model(settings.transformer(), sequence_length(settings.length), generator);
+  Model model(settings, generator);
   std::set<double> losses;
   for (const Json& record : records_of(folder.path())) {
     const auto step = uint64_t(losses.size());

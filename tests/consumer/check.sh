@@ -57,7 +57,7 @@ case $step in
     printf '#!/bin/sh\necho "Cuda compilation tools, release 11.8, V11.8.89"\n' >"$folder/nvcc"
     chmod +x "$folder/nvcc"
     "$cmake" "$folder" -DCMAKE_CXX_FLAGS= -DCAIRN_CUDA=ON -DCMAKE_CUDA_COMPILER="$folder/nvcc" 2>&1 | tr -d '\n' |
-      grep -o "needs CUDA 12 or later.*is of CUDA *11.8"
+      grep -o "needs CUDA 12 or later.*is of *CUDA *11.8"
     # The commit is that of a folder's own repository.
     GIT_DIR=$root/.git "$cmake" -DSOURCE="$here" -DOUT="$folder/commit.h" -DVERSION=1 -P "$root/apps/common/commit.cmake"
     grep unknown "$folder/commit.h" ;;

@@ -14,7 +14,6 @@
 
 using namespace cairn;
 using Catch::Matchers::ContainsSubstring;
-using Json = nlohmann::ordered_json;
 
 namespace {
 

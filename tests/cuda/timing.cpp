@@ -7,12 +7,12 @@
 #include "autograd/ops.h"
 #include "core/trace.h"
 #include "nn/io/file.h"
+#include "nn/io/json.h"
 #include "tests/apps/process.h"
 #include "tests/catch.h"
 #include "tests/io/io_test.h"
 
 using namespace cairn;
-using Json = nlohmann::ordered_json;
 
 TEST_CASE("each operation is timed by its name and waited for", "[gpu]") {
   const Tensor x = Tensor::full({30, 40}, 1, DType::float32, Device::cuda);

@@ -10,7 +10,7 @@ using namespace cairn;
 
 namespace {
 
-nlohmann::ordered_json settings_of(const nlohmann::ordered_json& configuration) {
+Json settings_of(const Json& configuration) {
   SettingFields fields;
   copy_task::Settings settings;
   settings.fields(fields);
@@ -21,7 +21,7 @@ nlohmann::ordered_json settings_of(const nlohmann::ordered_json& configuration) 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  nlohmann::ordered_json settings;
+  Json settings;
   try {
     settings = settings_of(parse_json({reinterpret_cast<const char*>(data), size}, "fuzz"));
   } catch (const DataError& error) {

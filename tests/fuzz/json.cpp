@@ -12,7 +12,7 @@ using namespace cairn;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  nlohmann::ordered_json value;
+  Json value;
   try {
     value = parse_json(text, "fuzz");
   } catch (const DataError& error) {

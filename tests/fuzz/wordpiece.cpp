@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "nn/io/json.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace cairn;
@@ -26,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto tokens = tokenizer.tokenize(rest);
     for (const int32_t token : tokens) expect(token >= 0 && token < tokenizer.size(), "no such token");
     expect(tokenizer.encode(rest).size() == tokens.size() + 2, "another number of tokens");
-    expect(tokenizer.tokenize(valid_utf8(rest)) == tokens, "other tokens, with what is no UTF-8 replaced");
+    expect(tokenizer.tokenize(as_utf8(std::string(rest))) == tokens, "other tokens, with what is no UTF-8 replaced");
   } catch (const DataError& error) {
     expect_short_line(error.what());
   }

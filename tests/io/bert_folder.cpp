@@ -11,6 +11,7 @@
 
 #include "autograd/ops.h"
 #include "nn/io/file.h"
+#include "nn/io/json.h"
 #include "nn/io/safetensors.h"
 #include "tests/golden/golden.h"
 #include "tests/io/io_test.h"
@@ -18,7 +19,6 @@
 
 using namespace cairn;
 using Catch::Matchers::ContainsSubstring;
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 static const fs::path small_model = CAIRN_SOURCE_DIR "/tests/golden/bert";

@@ -17,7 +17,6 @@
 using namespace cairn;
 using Catch::Matchers::ContainsSubstring;
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 // Optimizers with two moments per parameter, one, and none.
 static std::unique_ptr<Optimizer> make_optimizer(int moments, Module& model) {

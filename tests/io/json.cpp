@@ -49,6 +49,7 @@ TEST_CASE("text from outside is short and printable in messages", "[io][json]") 
   CHECK(concat(in_quotes("a\n\"\xff\x1b\x7f")) == "\"a\\n\\\"\\ufffd\\u001b\\u007f\"");
   CHECK(concat(in_quotes(std::string(80, 'x'))) == '"' + std::string(80, 'x') + '"');
   CHECK(concat(in_quotes(std::string(81, 'x'))) == '"' + std::string(80, 'x') + "\"...");
+  CHECK(as_utf8("a\xC3\xA9\xE4\xB8\xAD\xFF\xC3") == "a\xC3\xA9\xE4\xB8\xAD\uFFFD\uFFFD");
 }
 
 TEST_CASE("hashes equal those of xxh128sum", "[io]") {

@@ -16,7 +16,6 @@
 #include "tests/ops/ops_test.h"
 
 using namespace cairn;  // NOLINT: tests only
-using Json = nlohmann::ordered_json;
 
 namespace {
 
