@@ -29,9 +29,15 @@ struct Training {
   Model model;
   RAdam optimizer;
 
+  static Settings settings_of(const TransformerOptions& options, bool causal) {
+    Settings settings;
+    settings.length = length, settings.model = options, settings.causal = causal;
+    return settings;
+  }
+
   Training(const TransformerOptions& options, Device device, DType activations = DType::float32, bool causal = false)
       : generator(5),
-        model(options, sequence_length(length), generator, causal),
+        model(settings_of(options, causal), generator),
         optimizer((place(model, {device, activations}), parameters(model)), 1e-3) {}
 
   // The loss of step n.
