@@ -149,6 +149,8 @@ void run() {
     check(times <= double(readings), name, ": the numbers are right, but x was read ", times, " times; ", readings,
           " would do");
     check(kernel != in_registers || reads("y").accesses == 0, name, ": the numbers are right, but y was read");
+    check(kernel == thread_a_row || c.partial == 0, name, ": the numbers are right, but in ", c.partial, " of ",
+          c.requests, " reads of x some lanes did nothing: let lane t take columns t, t + 32, ...");
     check(kernel == thread_a_row || c.sectors == c.least_sectors, name, ": the numbers are right, but x was read with ",
           c.sectors, " sectors, and ", c.least_sectors, " would do: let neighboring lanes read neighbors");
   };

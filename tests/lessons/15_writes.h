@@ -20,6 +20,7 @@ void check_windows() {
   const std::vector<int> input = batch.input.to_vector<int>(), target = batch.target.to_vector<int>();
   for (size_t i = 0; i < input.size(); ++i) {
     check(i % 8 == 0 || input[i] == input[i - 1] + 1, "windows: characters of a window do not follow each other");
+    check(input[i] < 199, "windows: of 2000 windows, one ends where the text ends: no character comes after it");
     check(target[i] == input[i] + 1, "windows: after character ", input[i], " comes ", input[i] + 1,
           " in the text, and the target is ", target[i]);
     if (i % 8 == 0) begins.insert(input[i] - 100);
@@ -72,16 +73,17 @@ void check_learning() {
         "learn: a second step with the same batch has another gradient");
   const std::vector<float> before = model.output.weight.value().to_vector<float>();
   optimizer.set_learning_rate(0.1);
-  learn(model, batch, context, optimizer);
+  const double moved = learn(model, batch, context, optimizer);
+  check(std::abs(moved - expected) < 1e-4, "learn: the loss is ", moved, ", expected that before the step, ", expected);
   check(model.output.weight.value().to_vector<float>() != before, "learn: no weight has changed");
 }
 
 void check_drawing() {
-  const std::vector<float> scores = {1000, 1001, 998, 1001.5f};
+  const std::vector<float> scores = {1000, 1001.5f, 998, 1001};
   for (const double temperature : {1.0, 0.5, 2.0, 0.0}) {
     double shares[4] = {}, sum = 0;
     for (size_t i = 0; i < 4; ++i)
-      sum += shares[i] = temperature > 0 ? std::exp((scores[i] - 1001.5) / temperature) : i == 3;
+      sum += shares[i] = temperature > 0 ? std::exp((scores[i] - 1001.5) / temperature) : i == 1;
     int counts[4] = {};
     for (int i = 0; i < 1000; ++i) {
       const size_t character = drawn(scores, temperature, (i + 0.5) / 1000);

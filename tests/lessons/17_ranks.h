@@ -35,8 +35,10 @@ void check_sum(int size, int first) {
           expected[i] += number;
           if (rank == ranks.rank()) numbers[i] = number;
         }
-      Tensor x = Tensor::from(numbers, {4});
+      Tensor memory = Tensor::zeros({6}), x = memory.slice(1, 5);
+      x.copy_from(Tensor::from(numbers, {4}));
       ranks.sum(x);
+      check(x.data<float>() == memory.data<float>() + 1, "sum: x is another tensor now, elsewhere in memory");
       for (int64_t i = 0; i < 4; ++i) {
         const float found = x.at<float>({i});
         check(std::abs(found - expected[size_t(i)]) < 1e-4f * scale, "sum: rank ", ranks.rank(), " of ", size, " has ",
@@ -58,6 +60,30 @@ void check_shares() {
       check(std::abs(mine.weight - double(end - begin) / double(examples)) < 1e-9, "share_of: the weight of ",
             end - begin, " of ", examples, " examples is ", mine.weight);
     });
+}
+
+// Rank 1 alone has a gradient of the first parameter, and no rank one of the second.
+void check_missing() {
+  on_ranks(2, 0, [](ThreadRank& ranks) {
+    const std::vector<Variable> parameters = {Variable(Tensor::zeros({2}), true), Variable(Tensor::zeros({3}), true)};
+    if (ranks.rank() == 1) parameters[0].state().grad = Tensor::full({2}, 1);
+    sum_gradients(parameters, ranks);
+    check(parameters[0].grad().defined(), "sum_gradients: rank ", ranks.rank(), " lacks a gradient that rank 1 had");
+    check(!parameters[1].grad().defined(), "sum_gradients: rank ", ranks.rank(), " has a gradient that no rank had");
+  });
+}
+
+// Two steps that change no weight have different losses, since they drop different numbers.
+void check_dropout() {
+  Communicator alone;
+  Generator generator(1);
+  Model model(generator);
+  Adam optimizer(parameters(model), 0);
+  const Tensor x = Tensor::full({4, 2}, 1), y = Tensor::from(std::vector<int>(4), {4});
+  const double before = learn(model, x, y, optimizer, generator, alone);
+  generator.set_step(1);
+  check(learn(model, x, y, optimizer, generator, alone) != before,
+        "learn: without a new weight, two steps have the same loss: no dropout");
 }
 
 // The losses of 60 steps, of which each fourth has `fourth` examples, and in `weights` those of each rank after them.
@@ -99,6 +125,8 @@ int main() try {
   for (const int size : {2, 3})
     for (int first = 0; first < size; ++first) check_sum(size, first);
   check_shares();
+  check_missing();
+  check_dropout();
   std::vector<Tensor> weights;
   for (const int size : {2, 3, 8}) {
     const int64_t fourth = size < 8 ? 7 : 1;  // of one example, one rank alone has gradients
