@@ -18,8 +18,8 @@ namespace cairn::cpu {
 // Where the time goes, forward, N = 4096, one thread of an Intel with AMX, as parts of the 120 ms that the
 // multiply-adds alone need: before packed keys and 512-bit vectors, the two products took 0.29 more (the blocks'
 // beginnings and ends 0.08, a tile that lies in the L2 cache instead of the L1 cache 0.07), packing 0.17, exponentials
-// 0.32, maxima 0.05. Two threads took half of the time of one. The exponentials have a third fewer steps to wait for
-// now: no limit above, no doubling, and four vectors at a time (7% forward, 5% both passes). Without success: tiles of
+// 0.32, maxima 0.05. Two threads took half of the time of one. The exponentials take a quarter less time now: no
+// limit above, no doubling, and four vectors at a time (7% forward, 5% both passes). Without success: tiles of
 // 64 x 256 or 64 x 512 with packed keys (no faster), 14 or 28 queries at a time, whose scores stay in the L1 cache (no
 // faster), 512 x 256 (2% forward), 384 x 256 backward (no faster with packed keys), large pages for the tiles (1%).
 struct TileSize {

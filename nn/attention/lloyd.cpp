@@ -40,7 +40,6 @@ Variable rows_of(const Variable& means, const Tensor& metric, const Clusters& cl
 }  // namespace
 
 Tensor lloyd(const Tensor& q, const Tensor& lengths, const Tensor& first, int64_t C, int steps, const Tensor& metric) {
-  if (C >= q.size(1)) return first;
   Tensor labels = first;
   const Variable wide = widened(q);
   const Variable with_ones = concat({heads_first(wide), constant(1, {q.size(0), q.size(2), q.size(1), 1}, wide)}, 3);
@@ -58,7 +57,7 @@ Tensor lloyd(const Tensor& q, const Tensor& lengths, const Tensor& first, int64_
 
 Tensor refine(const Tensor& q, const Tensor& query_lengths, const Tensor& k, const Tensor& key_lengths,
               const Tensor& labels, int64_t C, int steps) {
-  if (steps == 0 || k.size(1) == 0) return labels;
+  if (steps == 0 || C >= q.size(1) || k.size(1) == 0) return labels;  // before the metric is computed
   const Tensor refined = lloyd(q, query_lengths, labels, C, steps, metric_of(k, key_lengths));
   return keep_up_to(0, key_lengths, labels, refined);
 }
