@@ -3,7 +3,7 @@
 #include "apps/common/program.h"
 
 namespace cairn::answers {
-// Each is in its <command>_command.cpp.
+// train is in train.cpp, each other one in its <command>_command.cpp.
 void train_command(CommandLine& line);
 void compare_command(CommandLine& line);
 }  // namespace cairn::answers

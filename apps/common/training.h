@@ -11,6 +11,9 @@
 //   const Json result = training.result([&] { return final_metrics(); });
 //   if (training.keeps()) write_report(training.folder(), training.state(), result);
 //   return training.finish(result);
+//
+// A resume restores the weights, the optimizer's moments and counts, and TrainState: steps, seconds, the best score,
+// the schedule. Nothing else is needed: learning rates and random numbers follow from the step and the seed.
 #include <cmath>
 #include <cstdint>
 #include <filesystem>

@@ -2,7 +2,7 @@
 #include "apps/common/program.h"
 
 namespace cairn::copy_task {
-// Each is in its <command>_command.cpp.
+// train is in train.cpp, each other one in its <command>_command.cpp.
 void train_command(CommandLine& line);
 void evaluate_command(CommandLine& line);
 void show_command(CommandLine& line);

@@ -25,7 +25,15 @@ std::vector<std::vector<double>> other_copy_shares(const Example& example) {
                        [&](int64_t i, int64_t j) { return example.is_masked(i) && j == example.other(i); });
 }
 
-void ClusterPairs::add(const int32_t* labels, const int32_t* input, int64_t n, int64_t copies) {
+void ClusterPairs::add(const int32_t* labels, const int32_t* input, const int32_t* target, int64_t n, int64_t copies) {
+  for (int64_t i = 0; i < n; ++i) {
+    if (labels[i] < 0 || input[i] != mask_token) continue;
+    bool is_crowded = false;
+    for (int64_t j = 0; j < n; ++j)
+      is_crowded |= labels[j] == labels[i] && input[j] == mask_token && target[j] != target[i];
+    ++crowded.all;
+    crowded.together += is_crowded;
+  }
   for (int64_t i = 0; i < n; ++i)
     for (int64_t j = i + 1; j < n && labels[i] >= 0; ++j) {
       if (labels[j] < 0) continue;
@@ -63,7 +71,7 @@ std::vector<std::vector<ClusterPairs>> count_pairs(Model& model, int64_t length,
     for (size_t i = 0; i < layers.size(); ++i) layers[i]->attention.observation = &seen[i];
     model(batch.input, {.generator = &generator});
     for (auto& layer : layers) layer->attention.observation = nullptr;
-    const Tensor input = model.answered(batch.input);
+    const Tensor input = model.answered(batch.input), target = model.answered(batch.target);
     for (int64_t b = 0; b < input.size(0); ++b) {
       const auto labels = [&](size_t layer, int64_t head) {
         return seen[layer].choices.labels.data<int32_t>() + (b * heads + head) * n;
@@ -71,7 +79,8 @@ std::vector<std::vector<ClusterPairs>> count_pairs(Model& model, int64_t length,
       for (size_t i = 0; i < layers.size(); ++i)
         for (int64_t h = 0; h < heads; ++h) {
           ClusterPairs& counts = pairs[i][size_t(h)];
-          counts.add(labels(i, h), input.data<int32_t>() + b * n, n, model.from_other ? 1 : 2);
+          counts.add(labels(i, h), input.data<int32_t>() + b * n, target.data<int32_t>() + b * n, n,
+                     model.from_other ? 1 : 2);
           for (int64_t there = 0; there < heads && i + 1 < layers.size(); ++there)
             counts.add_next(labels(i, h), labels(i + 1, there), n);
         }

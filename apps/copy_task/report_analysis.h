@@ -44,9 +44,13 @@ struct ClusterPairs {
   PairCount token;  // the same input token
   PairCount place;  // the same place in the two copies
   PairCount next;   // pairs of one cluster; together: also in a head of the next layer
+  // Not pairs, but masked positions; together: with a masked position of another symbol. They need different keys, and
+  // plain clustered attention shows both the same.
+  PairCount crowded;
 
-  // Counts one sequence: labels [n] (-1: no cluster, not counted) and input tokens [n]; `copies` of equal length.
-  void add(const int32_t* labels, const int32_t* input, int64_t n, int64_t copies = 2);
+  // Counts one sequence: labels [n] (-1: no cluster, not counted), input tokens and symbols [n]; `copies` of equal
+  // length.
+  void add(const int32_t* labels, const int32_t* input, const int32_t* target, int64_t n, int64_t copies = 2);
   // Counts `next`: the labels of one sequence in this head and in a head of the next layer, both [n].
   void add_next(const int32_t* labels, const int32_t* labels_there, int64_t n);
 };

@@ -162,7 +162,9 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
       ClusterPairs::reach,
       " positions apart. Same token: the same input token, or both masked. Same place: position i of both copies. "
       "Pairs with two of these properties are counted only as any pair. Apart in the next layer: how many of the pairs "
-      "that share a cluster in this layer no longer share one in the next; by chance: how many of all pairs do not."));
+      "that share a cluster in this layer no longer share one in the next; by chance: how many of all pairs do not. "
+      "Crowded: how many masked positions share their cluster with a masked position of another symbol. These need "
+      "different keys, and plain clustered attention gives both the same."));
   const auto layers = count_pairs(model, settings.length, sequences, uint64_t(settings.compute.seed));
   Report::Rows rows;
   std::string answers;
@@ -172,12 +174,13 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
     const double chance = i + 1 < layers.size() ? 1 - median_share(layers[i + 1], &ClusterPairs::any) : NAN;
     rows.push_back({concat("Layer ", i + 1), percent(any), percent(share(&ClusterPairs::near)),
                     percent(share(&ClusterPairs::token)), percent(share(&ClusterPairs::place)),
-                    percent(share(&ClusterPairs::none)), percent(apart), percent(chance)});
+                    percent(share(&ClusterPairs::none)), percent(apart), percent(chance),
+                    percent(share(&ClusterPairs::crowded))});
     answers += concat("Layer ", i + 1, ": ",
                       answer(share(&ClusterPairs::near) / any, share(&ClusterPairs::token) / any, apart, chance), " ");
   }
   page.table({"", "any pair (chance)", "near", "same token", "same place", "nothing in common",
-              "apart in the next layer", "by chance"},
+              "apart in the next layer", "by chance", "crowded"},
              rows);
   page.text(answers);
 

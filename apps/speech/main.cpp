@@ -3,7 +3,7 @@
 #include "apps/speech/model.h"
 
 namespace cairn::speech {
-// Each is in its <command>_command.cpp.
+// train is in train.cpp, each other one in its <command>_command.cpp.
 void prepare_command(CommandLine& line);
 void train_command(CommandLine& line);
 void evaluate_command(CommandLine& line);

@@ -51,7 +51,7 @@ TEST_CASE("pairs of positions are counted by the one property that they share", 
   std::vector<ClusterPairs> heads;
   const auto together = [&](const std::vector<int32_t>& labels) {
     ClusterPairs& pairs = heads.emplace_back();
-    pairs.add(labels.data(), input.data(), 16);
+    pairs.add(labels.data(), input.data(), input.data(), 16);
     const bool has_clusters = labels[0] >= 0;
     CHECK(pairs.any.all == (has_clusters ? 120 : 0));
     CHECK(pairs.none.all == (has_clusters ? 57 : 0));
@@ -72,6 +72,20 @@ TEST_CASE("pairs of positions are counted by the one property that they share", 
   heads.pop_back();
   CHECK(median_share(heads, &ClusterPairs::near) == 0);
   CHECK(std::isnan(median_share(heads, &ClusterPairs::next)));
+}
+
+TEST_CASE("a masked position is crowded beside a masked position of another symbol", "[copy-task]") {
+  // Masked: 1 (symbol 4), 3 (symbol 4), 4 (symbol 7), 5 (symbol 2); position 2 has another symbol and is not masked.
+  const std::vector<int32_t> input{0, mask_token, 9, mask_token, mask_token, mask_token}, target{0, 4, 9, 4, 7, 2};
+  const auto crowded = [&](const std::vector<int32_t>& labels) {
+    ClusterPairs pairs;
+    pairs.add(labels.data(), input.data(), target.data(), 6);
+    return std::pair(pairs.crowded.together, pairs.crowded.all);
+  };
+  CHECK(crowded({0, 0, 0, 0, 0, 0}) == std::pair<int64_t, int64_t>(4, 4));
+  CHECK(crowded({0, 1, 1, 1, 2, 3}) == std::pair<int64_t, int64_t>(0, 4));   // the same symbol twice
+  CHECK(crowded({0, 1, 2, 3, 3, 2}) == std::pair<int64_t, int64_t>(2, 4));   // 3 and 4
+  CHECK(crowded({0, 1, 2, 1, 1, -1}) == std::pair<int64_t, int64_t>(3, 3));  // 5 has no cluster
 }
 
 TEST_CASE("pairs that share a cluster are looked up in the next layer", "[copy-task]") {
