@@ -63,8 +63,8 @@ struct Training {
 // steps, whatever the variant. Noise of 1e-2 moves them by 1e-5 in ten steps, by 4e-5 in 20.
 //
 // Under sanitizers a step takes long. One step shows them as much as ten, so there are fewer steps, and only one in
-// five of the failing allocations is tried.
-constexpr int64_t compared_steps = test::sanitized ? 2 : 10, failing_every = test::sanitized ? 5 : 1;
+// twenty of the failing allocations is tried.
+constexpr int64_t compared_steps = test::sanitized ? 2 : 10, failing_every = test::sanitized ? 20 : 1;
 
 std::vector<std::string> all_specs() {
   std::vector<std::string> specs;

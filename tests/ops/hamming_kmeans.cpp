@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <vector>
 
 #include "tests/ops/operation.h"
 
@@ -175,7 +176,7 @@ TEST_CASE("hamming_kmeans on CUDA gives the same labels with any number of block
     const Tensor codes = random_codes(c, 11), expected = c.run(codes, test_draw());
     const Tensor there = codes.to(Device::cuda), lengths = c.lengths.empty() ? Tensor() : int32s(c.lengths);
     const Tensor lengths_there = lengths.defined() ? lengths.to(Device::cuda) : Tensor();
-    for (const int blocks : {0, 1, 2, 4, 8}) {
+    for (const int blocks : test::sanitized ? std::vector{0, 2} : std::vector{0, 1, 2, 4, 8}) {
       if (blocks > 0 && c.C > 256) continue;
       INFO(concat(c, " blocks ", blocks));
       Tensor labels = Tensor::full({c.B, c.H, c.N}, -7, DType::int32, Device::cuda);

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <vector>
 
 #include "core/random.h"
 #include "tests/ops/operation.h"
@@ -132,7 +133,7 @@ TEST_CASE("hash codes on CUDA are the CPU's where a product is nearest to its th
     CHECK(different == 0);
   };
   for (const int64_t D : {24, 64, 128})
-    for (const int bits : {31, 63, 64})
+    for (const int bits : test::sanitized ? std::vector{63} : std::vector{31, 63, 64})
       for (const DType dtype : {DType::float32, DType::bfloat16}) {
         INFO("D = " << D << ", " << bits << " bits, " << name(dtype));
         const Tensor drawn = random_tensor({1, N, H, D}, DType::float32, 9).cast(dtype).cast(DType::float32);
