@@ -113,7 +113,7 @@ def main():
         name = next(name for name in sorted(done) if name.startswith(("core/cpu", "autograd")) and name.endswith(".cpp"))
         text = (copies / name).read_text()
         (copies / name).write_text(text + '\n#include <cstdio>\n[[maybe_unused]] static const int said = std::puts("it is yours");\n')
-        more = [*example[1].split(), "--iterations", "2"]
+        more = [*re.sub(" --iterations [0-9]+", "", example[1]).split(), "--iterations", "2"]
         lesson("run", 1, r"^lesson: [^\n]* is not green as it stands; [^\n]*lesson check \d+ [^\n]*\n$", more=more)
         lesson("run", 1, "has no program nothing", more=["nothing"], red=["--red"])
         lesson("run", 0, "it is yours.*2 steps in", more=more, red=["--red"])

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/cpu/gemm.h"
+#include "core/error.h"
 
 #if defined(__AVX512F__)
 constexpr int64_t width = 16, rows = 12;  // numbers in a vector register; rows of a block
@@ -113,11 +114,9 @@ void check(const Product& p, int64_t m, int64_t n, int64_t k) {
   library(m, n, k, a.data(), b.data(), expected.data());
   for (size_t i = 0; i < c.size(); ++i)
     if (const bool in_c = i < size_t(m * n); in_c ? !(std::abs(c[i] - expected[i]) < 1e-4f) : c[i] == c[i]) {
-      char text[200];
-      std::snprintf(text, sizeof text, "%s, m = %d, n = %d, k = %d: c[%d][%d] is %g, expected %g%s", p.name, int(m),
-                    int(n), int(k), int(i) / int(n), int(i) % int(n), double(c[i]), double(expected[i]),
-                    in_c ? "" : " (beyond C)");
-      throw std::runtime_error(text);
+      throw cairn::Error(cairn::concat(p.name, ", m = ", m, ", n = ", n, ", k = ", k, ": c[", int64_t(i) / n, "][",
+                                       int64_t(i) % n, "] is ", c[i], ", expected ", expected[i],
+                                       in_c ? "" : " (beyond C)"));
     }
 }
 

@@ -70,14 +70,6 @@ __global__ void column(Meter<const float> x, Meter<float> y) { y[threadIdx.x] = 
 void run() {
   check(predicted[0] * predicted[1] * predicted[2] * predicted[3] > 0, "write your predictions first");
   const auto of_x = numbers(1024), of_scale = numbers(1024, 2);
-  // Runs a kernel for n elements of x, and compares element i of its result with f(i).
-  const auto puzzle = [&](const char* name, size_t n, size_t cols, auto f, auto kernel) {
-    Array x("x", of_x);
-    std::vector<double> expected(n);
-    for (size_t i = 0; i < n; ++i) expected[i] = double(f(i));
-    expect(name, expected, cols, [&](auto y) { kernel(x.meter(), y); });
-    said += concat(name, ": right\n");
-  };
   const auto twice = [&](size_t i) { return 2 * of_x[i]; };
   const auto took = [](const char* array, double predicted_sectors) {
     const Count c = reads(array);
@@ -91,31 +83,21 @@ void run() {
           " sectors, and ", c.least_sectors, " would do: ", advice);
   };
 
-  puzzle("map", 64, 0, twice, [](auto x, auto y) { launch(map, {1, 64}, x, y); });
+  puzzle("map", map, {1, 64}, of_x, 64, 0, twice);
   took("x", predicted[0]);
-  puzzle("guard", 100, 0, twice, [](auto x, auto y) { launch(guard, {4, 32}, 100, x, y); });
-  puzzle(
-      "two axes", 20 * 40, 40, [&](size_t i) { return of_x[i] + float(i / 40); },
-      [](auto x, auto y) {
-        launch(two_axes, {{3, 3}, {16, 16}}, 20, 40, x, y);
-      });
+  puzzle("guard", guard, {4, 32}, of_x, 100, 0, twice, 100);
+  const auto plus_row = [&](size_t i) { return of_x[i] + float(i / 40); };
+  puzzle("two axes", two_axes, {{3, 3}, {16, 16}}, of_x, 20 * 40, 40, plus_row, 20, 40);
   least("two axes", "the lanes of a warp are neighbors along threadIdx.x, so let it count columns");
-  puzzle("stride", 1000, 0, twice, [](auto x, auto y) { launch(stride, {2, 64}, 1000, x, y); });
+  puzzle("stride", stride, {2, 64}, of_x, 1000, 0, twice, 1000);
   least("stride", "in each round, let neighboring lanes take neighbors");
-  puzzle(
-      "broadcast", 160, 32, [&](size_t i) { return of_scale[i / 32] * of_x[i]; },
-      [&](auto x, auto y) {
-        Array scale("scale", of_scale);
-        launch(broadcast, {5, 32}, scale.meter(), x, y);
-      });
+  Array scale("scale", of_scale);
+  const auto scaled = [&](size_t i) { return of_scale[i / 32] * of_x[i]; };
+  puzzle("broadcast", broadcast, {5, 32}, of_x, 160, 32, scaled, scale);
   took("scale", predicted[1]);
-  puzzle(
-      "column (given)", 32, 0, [&](size_t i) { return of_x[32 * i]; },
-      [](auto x, auto y) {
-        launch(column, {1, 32}, x, y);
-      });
+  puzzle("column (given)", column, {1, 32}, of_x, 32, 0, [&](size_t i) { return of_x[32 * i]; });
   took("x", predicted[2]);
-  puzzle("fours", 256, 0, twice, [](auto x, auto y) { launch(fours, {1, 64}, x, y); });
+  puzzle("fours", fours, {1, 64}, of_x, 256, 0, twice);
   took("x", predicted[3]);
   for (const bool written : {false, true}) {
     const int64_t requests = reads(written ? "y" : "x", written).requests;

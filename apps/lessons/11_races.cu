@@ -72,42 +72,15 @@ __global__ void ring(unsigned n, Meter<const float> x, Meter<float> y) {
 
 void run() {
   const auto x = numbers(100);
-  // Runs a kernel, and compares element i of its result, of `size` elements, with f(i).
-  const auto puzzle = [&](const char* name, size_t size, auto f, auto kernel) {
-    Array of_x("x", x);
-    std::vector<double> expected(size);
-    for (size_t i = 0; i < size; ++i) expected[i] = double(f(i));
-    expect(name, expected, 0, [&](auto y) { kernel(of_x.meter(), y); });
-    said += concat(name, ": right\n");
-  };
   const auto sum_of = [&](size_t begin, size_t n) {
     return std::accumulate(x.begin() + ptrdiff_t(begin), x.begin() + ptrdiff_t(begin + n), 0.0f);
   };
+  puzzle("neighbors", neighbors, {1, 64, 256}, x, 64, 0, [&](size_t i) { return i > 0 ? x[i - 1] + x[i] : x[i]; });
+  puzzle("sum", sum, {1, 64, 256}, x, 64, 0, [&](size_t) { return sum_of(0, 64); });
+  puzzle("warp sums", warp_sums, {1, 64, 256}, x, 64, 0, [&](size_t i) { return sum_of(i / 32 * 32, 32); });
+  puzzle("total", total, {3, 32}, x, 3, 0, [&](size_t i) { return sum_of(32 * i, 32); });
   puzzle(
-      "neighbors", 64, [&](size_t i) { return i > 0 ? x[i - 1] + x[i] : x[i]; },
-      [](auto from, auto to) {
-        launch(neighbors, {1, 64, 256}, from, to);
-      });
-  puzzle(
-      "sum", 64, [&](size_t) { return sum_of(0, 64); },
-      [](auto from, auto to) {
-        launch(sum, {1, 64, 256}, from, to);
-      });
-  puzzle(
-      "warp sums", 64, [&](size_t i) { return sum_of(i / 32 * 32, 32); },
-      [](auto from, auto to) {
-        launch(warp_sums, {1, 64, 256}, from, to);
-      });
-  puzzle(
-      "total", 3, [&](size_t i) { return sum_of(32 * i, 32); },
-      [](auto from, auto to) {
-        launch(total, {3, 32}, from, to);
-      });
-  puzzle(
-      "ring", 100, [&](size_t i) { return x[(i + 99) % 100] + x[i]; },
-      [](auto from, auto to) {
-        launch(ring, {4, 32}, 100u, from, to);
-      });
+      "ring", ring, {4, 32}, x, 100, 0, [&](size_t i) { return x[(i + 99) % 100] + x[i]; }, 100u);
 }
 
 }  // namespace

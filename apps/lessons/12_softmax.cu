@@ -38,6 +38,10 @@ __device__ float of_warp(float value, Op op) {
   // lesson 12]
 }
 
+__global__ void sum_of_warp(Meter<const float> x, Meter<float> y) {
+  y[threadIdx.x] = of_warp(float(x[threadIdx.x]), Sum{});
+}
+
 // In steps 2 to 5 a warp takes a row: row `row`, whose first element is x[first]. This thread is lane `lane`.
 struct Place {
   int64_t row, first;
@@ -139,7 +143,7 @@ void run() {
                                               : "";
         expect(concat(name, ", rows of ", cols, near), softmax({values.begin(), values.end()}, cols), cols,
                [&](auto y) {
-                 launch(kernel, {kernel == thread_a_row ? 1 : 8, threads}, size, x.meter(), y);
+                 launch(kernel, {kernel == thread_a_row ? 1 : 8, threads}, size, x, y);
                });
       }
     const Count c = reads("x");
@@ -155,6 +159,9 @@ void run() {
           c.sectors, " sectors, and ", c.least_sectors, " would do: let neighboring lanes read neighbors");
   };
   step("1 a thread a row", thread_a_row, 3, predicted[0]);
+  const auto lanes = numbers(32);
+  puzzle("of_warp, a sum", sum_of_warp, {1, 32}, lanes, 32, 0,
+         [&](size_t) { return std::accumulate(lanes.begin(), lanes.end(), 0.0f); });
   step("2 a warp a row", warp_a_row, 3, predicted[1]);
   step("3 online", online, 2, predicted[1]);
   step("4 in registers", in_registers, 1, predicted[1]);
@@ -172,7 +179,7 @@ void run() {
     }
   Array y("weights", {weights.begin(), weights.end()}), dy("dy", of_dy);
   expect("5 gradient (y is dx)", expected, 70, [&](auto dx) {
-    launch(gradient, {2, threads}, Rows{5, 70}, y.meter(), dy.meter(), dx);
+    launch(gradient, {2, threads}, Rows{5, 70}, y, dy, dx);
   });
   said += "5 gradient: right\n";
 }

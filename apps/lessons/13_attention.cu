@@ -143,7 +143,7 @@ void run() {
     for (const bool yours : {false, true}) {
       const int step = yours ? stride : side;
       expect("scores", expected, side, [&](auto s) {
-        launch(scores, {1, threads, size_t(2 * side * step) * sizeof(float)}, step, q.meter(), k.meter(), s);
+        launch(scores, {1, threads, size_t(2 * side * step) * sizeof(float)}, step, q, k, s);
       });
       const Count c = reads("tile of k");
       if (size < 1)
@@ -163,8 +163,7 @@ void run() {
     }
     expect(size < 1 ? "attention" : "attention, scores in the hundreds, whose exponentials are infinite", of_y, side,
            [&](auto y) {
-             launch(attention, {n / side, threads, 3 * side * stride * sizeof(float)}, int(n), q.meter(), k.meter(),
-                    v.meter(), y);
+             launch(attention, {n / side, threads, 3 * side * stride * sizeof(float)}, int(n), q, k, v, y);
            });
   }
   said += "attention: right\n";

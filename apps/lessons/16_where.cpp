@@ -101,7 +101,8 @@ struct Batch {
 
 Tensor rounded(const Tensor& x) { return x.cast(DType::bfloat16).cast(DType::float32); }
 
-// One step. The loss, which is returned, and its gradient are those of rounded weights. No update is lost to rounding.
+// One step, which leaves its gradients. The loss, which is returned, and its gradient are those of rounded weights. No
+// update is lost to rounding.
 double learn(Model& model, const Batch& batch, const Context& context, Optimizer& optimizer) {
   // [lesson 16
   std::vector<Variable> weights = optimizer.parameters();

@@ -32,7 +32,7 @@ struct Array {
   }
   Array(const Array&) = delete;
   ~Array() { cudaFree(data); }
-  Meter<float> meter() { return watch(data, int64_t(values.size()), name); }  // for one launch
+  operator Meter<const float>() const { return watch(data, int64_t(values.size()), name); }  // for one launch
 };
 
 // A wrong number in words: element i of y.
@@ -65,7 +65,7 @@ void expect(const std::string& name, const std::vector<double>& expected, size_t
     std::string first;  // what is wrong
     size_t wrong = 0;
     try {
-      run(y.meter());
+      run(watch(y.data, int64_t(n), y.name));
       check_cuda(cudaMemcpy(y.values.data(), y.data, n * sizeof(float), cudaMemcpyDeviceToHost));
       for (size_t i = 0; i < n; ++i)
         if (!(std::abs(y.values[i] - expected[i]) <= 1e-5 * std::max(1.0, std::abs(expected[i]))) && wrong++ == 0)
@@ -84,6 +84,17 @@ void expect(const std::string& name, const std::vector<double>& expected, size_t
 #endif
     check(first.empty(), name, ": ", first);
   }
+}
+
+// Launches kernel(more..., x, y), and compares element i of y, of n elements, with f(i).
+template <class F, class... Parameters, class... More>
+void puzzle(const char* name, void (*kernel)(Parameters...), const Launch& shape, const std::vector<float>& x, size_t n,
+            size_t cols, F f, More&&... more) {
+  Array of_x("x", x);
+  std::vector<double> expected(n);
+  for (size_t i = 0; i < n; ++i) expected[i] = double(f(i));
+  expect(name, expected, cols, [&](auto y) { launch(kernel, shape, more..., of_x, y); });
+  said += concat(name, ": right\n");
 }
 
 // What the last launch read of an array, or wrote. (On a GPU nothing is counted.)

@@ -62,14 +62,19 @@ void check_shares() {
     });
 }
 
-// Rank 1 alone has a gradient of the first parameter, and no rank one of the second.
-void check_missing() {
+// Rank 1 alone has a gradient of the first parameter, no rank one of the second, and both have one of the third.
+void check_gradients() {
   on_ranks(2, 0, [](ThreadRank& ranks) {
-    const std::vector<Variable> parameters = {Variable(Tensor::zeros({2}), true), Variable(Tensor::zeros({3}), true)};
+    std::vector<Variable> parameters;
+    for (const int64_t size : {2, 3, 1}) parameters.push_back(Variable(Tensor::zeros({size}), true));
     if (ranks.rank() == 1) parameters[0].state().grad = Tensor::full({2}, 1);
+    parameters[2].state().grad = Tensor::full({1}, 2);
     sum_gradients(parameters, ranks);
     check(parameters[0].grad().defined(), "sum_gradients: rank ", ranks.rank(), " lacks a gradient that rank 1 had");
     check(!parameters[1].grad().defined(), "sum_gradients: rank ", ranks.rank(), " has a gradient that no rank had");
+    const float of_one = parameters[0].grad().at<float>({1}), of_both = parameters[2].grad().at<float>({0});
+    check(of_one == 1 && of_both == 4, "sum_gradients: a gradient of 1 on one rank became ", of_one,
+          ", and one of 2 on both ranks became ", of_both, ", expected 1 and 4");
   });
 }
 
@@ -125,7 +130,7 @@ int main() try {
   for (const int size : {2, 3})
     for (int first = 0; first < size; ++first) check_sum(size, first);
   check_shares();
-  check_missing();
+  check_gradients();
   check_dropout();
   std::vector<Tensor> weights;
   for (const int size : {2, 3, 8}) {
