@@ -37,7 +37,8 @@ void Settings::fields(SettingFields& f) {
   f("data", data, Text::file, "the questions, written by apps/answers/debian_questions.py");
   f("model", model, Text::folder, "folder of a published BERT model");
   f("attention", attention, one_variant, "attention variant (listed below)");
-  f("max-tokens", max_tokens, {8, 1 << 20}, "tokens of a question with its passage, which is cut");
+  f("max-tokens", max_tokens, {8, 1 << 20},
+    "tokens of a question with its passage, which is cut; at most the model's limit");
   f("answer-tokens", answer_tokens, {1, 1 << 20}, "tokens of the longest answer that is looked for");
   f("batch", batch, {1, 4096}, "questions of a training step");
   f("picture", picture, {0, 1 << 20}, "question of dev whose attention the report shows (the paper's figure 8)",
