@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "autograd/ops.h"
+#include "core/storage.h"
 #include "nn/io/file.h"
 #include "nn/io/json.h"
 #include "nn/io/safetensors.h"
@@ -106,6 +107,17 @@ TEST_CASE("optional keys of a configuration are read, and unused keys and tensor
   copy.write("config_sentence_transformers.json",
              R"({"prompts": {"query": ""}, "default_prompt_name": null, "similarity_fn_name": "dot"})");
   CHECK_NOTHROW(copy.read());
+}
+
+TEST_CASE("a BERT's weights are read into their places, not into memory beside them", "[io][bert]") {
+  Copy copy;
+  copy.config["vocab_size"] = 1 << 18;
+  for (auto& [name, tensor] : copy.weights.tensors)
+    if (name == "embeddings.word_embeddings.weight") tensor = Tensor::zeros({1 << 18, 24}, DType::float32);  // 25 MB
+  const int64_t live = memory(Device::cpu).live;
+  reset_peak_memory(Device::cpu);
+  const auto bert = copy.read();
+  CHECK(memory(Device::cpu).peak - live < int64_t(sizeof(float)) * parameter_count(*bert) * 6 / 5);
 }
 
 TEST_CASE("an invalid model folder is rejected", "[io][bert]") {
