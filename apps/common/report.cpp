@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "apps/common/program.h"
-#include "apps/common/training_state.h"
+#include "apps/common/training.h"
 #include "nn/io/json.h"
 
 namespace cairn {
