@@ -122,7 +122,7 @@ std::unique_ptr<Bert> read_bert(const std::filesystem::path& folder) {
     check<DataError>(is_floating(found.dtype) && found.shape == parameter.shape(), file.where, ": tensor ",
                      in_quotes(name), ": expected numbers of shape ", parameter.shape(), " as ", config, " says, got ",
                      cairn::name(found.dtype), " of shape ", found.shape);
-    file.read(found, parameter.mutable_value());
+    file.read(name, parameter.mutable_value());
   }
   return bert;
 }
