@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 
-#include <cmath>
-#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -11,7 +9,7 @@
 #include <system_error>
 #include <vector>
 
-#include "core/dispatch.h"
+#include "autograd/check_finite.h"
 #include "nn/io/file.h"
 #include "nn/io/hash.h"
 #include "nn/io/json.h"
@@ -58,14 +56,9 @@ TensorFile tensors_of(const Optimizer& optimizer) {
 
 // Error (DivergedError): a number is not finite. Such weights are useless, so they must not replace a good checkpoint.
 void check_finite(const std::string& name, const Tensor& tensor) {
-  visit_floating(tensor.dtype(), "checkpoint", [&]<class T>(T) {
-    const T* const x = tensor.data<T>();
-    const int64_t n = tensor.elements();
-    int all_finite = 1;  // no bool and no early exit, so that the loop is vectorized
-    for (int64_t i = 0; i < n; ++i) all_finite &= int(std::isfinite(Accum<T>(x[i])));
-    check<DivergedError>(all_finite == 1, "training diverged: tensor ", in_quotes(name),
-                         " has an element that is not finite; lower the learning rate");
-  });
+  const std::string fault = first_fault(tensor);
+  check<DivergedError>(fault.empty(), "training diverged: tensor ", in_quotes(name), ": ", fault,
+                       "; lower the learning rate");
 }
 
 // Error (DataError): `found` has other tensors than `expected`, or of another dtype or shape.
