@@ -21,18 +21,6 @@ namespace cairn::answers {
 // gradients, and logits are ten times the output of a linear layer that begins with a tenth of the usual weights.
 static constexpr double output_scale = 10;
 
-Settings::Settings() {
-  training.iterations = 2000;
-  training.learning_rate = 2e-4;
-  training.optimizer = TrainingOptions::Algorithm::adam;
-  training.beta2 = 0.98;
-  training.schedule = TrainingOptions::Rate::linear;
-  training.warm_up = 200;
-  training.clip = 1;
-  training.weight_decay = 0.01;
-  training.evaluate_every = 500;
-}
-
 void Settings::fields(SettingFields& f) {
   f("data", data, Text::file, "the questions, written by apps/answers/debian_questions.py");
   f("model", model, Text::folder, "folder of a published BERT model");
