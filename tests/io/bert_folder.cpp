@@ -146,7 +146,7 @@ TEST_CASE("an invalid model folder is rejected", "[io][bert]") {
       {key("num_hidden_layers", 1025), "num_hidden_layers: ", "from 1 to 1024, got 1025"},
       {key("num_hidden_layers", 3), "model.safetensors: ", "no tensor \"encoder.layer.2."},
       {key("intermediate_size", 41), "model.safetensors: ", "expected numbers of shape [41, 24] as "},
-      {key("hidden_act", "gelu_new"), "hidden_act: ", "expected \"gelu\" or \"relu\", got \"gelu_new\""},
+      {key("hidden_act", "gelu_new"), "hidden_act: ", "expected one of [\"gelu\",\"relu\"], got \"gelu_new\""},
       {key("layer_norm_eps", "1e-12"), "layer_norm_eps: ", "expected a number from 0 to 1"},
       {key("layer_norm_eps", -1), "layer_norm_eps: ", "expected a number from 0 to 1"},
       {key("is_decoder", true), "is_decoder: ", "expected false, got true"},
