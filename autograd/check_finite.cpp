@@ -13,8 +13,13 @@ namespace {
 
 thread_local CheckFinite* living = nullptr;
 
-// The first element that is not finite, as "element [0, 3] is NaN"; empty if all are finite.
-std::string fault_of(const Tensor& x) {
+std::string place(const char* operation, const std::string& module) {
+  return module.empty() ? operation : concat(operation, ", after ", module);
+}
+
+}  // namespace
+
+std::string first_fault(const Tensor& x) {
   if (!x.defined() || !is_floating(x.dtype())) return "";
   const Tensor host = x.to(Device::cpu);
   return visit_floating(x.dtype(), "check_finite", [&]<class T>(T) -> std::string {
@@ -31,12 +36,6 @@ std::string fault_of(const Tensor& x) {
   });
 }
 
-std::string place(const char* operation, const std::string& module) {
-  return module.empty() ? operation : concat(operation, ", after ", module);
-}
-
-}  // namespace
-
 CheckFinite::CheckFinite(const NamedVariables& names) {
   check(!living, "check_finite: another one lives on this thread");
   living = this;
@@ -51,17 +50,17 @@ std::string CheckFinite::check_result(const char* operation, const Tensor& resul
                                       const std::vector<Variable>& inputs) {
   for (const Variable& input : inputs)
     if (const auto found = modules_.find(input.shared_state().get()); found != modules_.end()) latest_ = found->second;
-  const std::string fault = fault_of(result);
+  const std::string fault = first_fault(result);
   if (fault.empty()) return latest_;
   std::string earlier;
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (const std::string before = fault_of(inputs[i]); !before.empty())
+    if (const std::string before = first_fault(inputs[i]); !before.empty())
       earlier += concat("; its input ", i, ' ', inputs[i].shape(), " was not finite: ", before);
   throw DivergedError(concat(place(operation, latest_), ": ", fault, " in the result ", result.shape(), earlier));
 }
 
 void CheckFinite::check_gradient(const Node& node, size_t input, const Tensor& gradient) const {
-  if (const std::string fault = fault_of(gradient); !fault.empty())
+  if (const std::string fault = first_fault(gradient); !fault.empty())
     throw DivergedError(concat("gradient of ", place(node.name, node.module), ": ", fault, " in the gradient of input ",
                                input, ' ', gradient.shape()));
 }

@@ -16,6 +16,9 @@ namespace cairn {
 
 struct Node;
 
+// The first element that is not finite, as "element [0, 3] is NaN". Empty: there is none.
+std::string first_fault(const Tensor& x);
+
 // While one exists on a thread, all operations of that thread are checked. A thread can have only one.
 class CheckFinite {
  public:

@@ -21,23 +21,12 @@ namespace cairn::answers {
 // gradients, and logits are ten times the output of a linear layer that begins with a tenth of the usual weights.
 static constexpr double output_scale = 10;
 
-Settings::Settings() {
-  training.iterations = 2000;
-  training.learning_rate = 2e-4;
-  training.optimizer = TrainingOptions::Algorithm::adam;
-  training.beta2 = 0.98;
-  training.schedule = TrainingOptions::Rate::linear;
-  training.warm_up = 200;
-  training.clip = 1;
-  training.weight_decay = 0.01;
-  training.evaluate_every = 500;
-}
-
 void Settings::fields(SettingFields& f) {
   f("data", data, Text::file, "the questions, written by apps/answers/debian_questions.py");
   f("model", model, Text::folder, "folder of a published BERT model");
   f("attention", attention, one_variant, "attention variant (listed below)");
-  f("max-tokens", max_tokens, {8, 1 << 20}, "tokens of a question with its passage, which is cut");
+  f("max-tokens", max_tokens, {8, 1 << 20},
+    "tokens of a question with its passage, which is cut; at most the model's limit");
   f("answer-tokens", answer_tokens, {1, 1 << 20}, "tokens of the longest answer that is looked for");
   f("batch", batch, {1, 4096}, "questions of a training step");
   f("picture", picture, {0, 1 << 20}, "question of dev whose attention the report shows (the paper's figure 8)",

@@ -16,10 +16,17 @@ struct Settings {
   std::string data, model;  // the file of the questions; the folder of the pretrained model
   std::string attention = "full";
   int64_t max_tokens = 384, answer_tokens = 32, batch = 8, picture = 0;
-  TrainingOptions training;
+  TrainingOptions training{.iterations = 2000,
+                           .learning_rate = 2e-4,
+                           .optimizer = TrainingOptions::Algorithm::adam,
+                           .schedule = TrainingOptions::Rate::linear,
+                           .warm_up = 200,
+                           .clip = 1,
+                           .weight_decay = 0.01,
+                           .beta2 = 0.98,
+                           .evaluate_every = 500};
   ComputeSettings compute;
 
-  Settings();
   void fields(SettingFields& f);
 };
 

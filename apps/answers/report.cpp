@@ -110,8 +110,7 @@ void write_report(RunFolder& run, const TrainState& state, const Json& result, c
                    evaluation_curve(run, "right_entry", "right entry", 1)};
   write_curves(page, run, state.step, "nats", shares);
   write_attention(page, model, dev[size_t(settings.picture) % dev.size()]);
-  write_origin(page, run);
-  run.write("report.html", page.html());
+  write_page(page, run);
 }
 
 }  // namespace cairn::answers

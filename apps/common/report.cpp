@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "apps/common/program.h"
-#include "apps/common/training_state.h"
+#include "apps/common/training.h"
 #include "nn/io/json.h"
 
 namespace cairn {
@@ -209,11 +209,12 @@ void write_attention_maps(Report& page, const std::string& attention, const std:
   page.figures(maps, 4);
 }
 
-void write_origin(Report& page, const RunFolder& run) {
+void write_page(Report& page, RunFolder& run) {
   page.section("How this run was made");
   page.table({"Configuration", ""}, rows_of(RunFolder::config("--out", run.folder())));
   if (const auto saved = newest_checkpoint(run.folder()))
     page.table({"Provenance", ""}, rows_of(saved->about->at("provenance")));
+  run.write("report.html", page.html());
 }
 
 }  // namespace cairn

@@ -67,7 +67,7 @@ std::vector<std::vector<double>> weight_shares(const std::vector<Observation>& l
 void write_attention_maps(Report& page, const std::string& attention, const std::vector<Observation>& layers,
                           const std::vector<std::vector<double>>& shares, const std::string& share,
                           const std::string& reading);
-// The configuration and the provenance of the run.
-void write_origin(Report& page, const RunFolder& run);
+// Adds the configuration and the provenance of the run, and writes report.html.
+void write_page(Report& page, RunFolder& run);
 
 }  // namespace cairn

@@ -1,5 +1,8 @@
 #include "apps/common/training.h"
 
+#include <system_error>
+#include <utility>
+
 #include "apps/common/format.h"
 #include "autograd/tape.h"
 #include "nn/io/file.h"
@@ -7,6 +10,8 @@
 
 namespace cairn {
 namespace {
+
+namespace fs = std::filesystem;
 
 bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
@@ -23,7 +28,72 @@ RunFolder opened(const Run& run, const DataRecord& data) {
   return {run.folder, run.config};
 }
 
+// The device, and on the CPU its vectors: what the bits of a run depend on.
+std::string computed_on(const Json& provenance) {
+  const std::string device = provenance.at("device");
+  return device == "cpu" ? concat("the CPU with ", provenance.at("vectors").get<std::string>()) : device;
+}
+
+Json provenance_of(Module& model) { return provenance(parameters(model).front().value().device()); }
+
+// All but `saved` to JSON, in which infinity is null, and back. Error (Json::exception): the JSON has another form.
+Json progress_of(const TrainState& state) {
+  return {{"step", state.step},        {"seconds", state.seconds},           {"latest", state.metrics},
+          {"stopped", state.ended},    {"best", finite_or_null(state.best)}, {"since_best", state.since_best},
+          {"schedule", state.schedule}};
+}
+TrainState state_from(const Json& progress) {
+  const auto number = [](const Json& value) { return value.is_null() ? INFINITY : value.get<double>(); };
+  TrainState state;
+  state.step = progress.at("step");
+  state.seconds = progress.at("seconds");
+  state.metrics = progress.at("latest");
+  state.ended = progress.at("stopped");
+  state.best = number(progress.at("best"));
+  state.since_best = progress.at("since_best");
+  for (const Json& value : progress.at("schedule")) state.schedule.push_back(number(value));
+  return state;
+}
+
 }  // namespace
+
+// ---- checkpoints of a run
+
+std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& run) try {
+  std::optional<FoundCheckpoint> found = find_checkpoint(run);
+  if (found && !found->damage.empty())  // also with --quiet, for it changes the result
+    note(concat(found->damage, "; the checkpoint of step ", state_of(*found).step, " in ", found->folder, " is used"),
+         false);
+  return found;
+} catch (const DataError& error) {
+  throw DataError(concat(error.what(), "; restore a copy of it, or train again with --config ", run / "config.json",
+                         " --out ANOTHER"));
+}
+
+FoundCheckpoint checkpoint_of(const char* option, const fs::path& run) {
+  auto found = newest_checkpoint(has_checkpoint(run / "best") ? run / "best" : run);
+  check<DataError>(found.has_value(), option, " ", run, ": the folder holds no checkpoint of a run");
+  return std::move(*found);
+}
+
+void initialize(Module& model, const fs::path& run) {
+  const FoundCheckpoint checkpoint = checkpoint_of("--init-from", run);
+  try {
+    restore(checkpoint, model, nullptr);
+  } catch (const DataError& error) {
+    throw DataError(concat("--init-from: ", error.what(), "; give the options of the run that made these weights"));
+  }
+}
+
+TrainState state_of(const FoundCheckpoint& checkpoint) try {
+  const Json& about = *checkpoint.about;
+  check<DataError>(about.at("program") == program(), checkpoint.folder, ": the checkpoint of another program");
+  return state_from(about.at("progress"));
+} catch (const Json::exception&) {
+  throw DataError(concat(checkpoint.folder, ": not the checkpoint of a run of ", program()));
+}
+
+// ---- a training
 
 void expect_same(const DataRecord& data, const std::filesystem::path& run, const char* remedy) {
   const std::filesystem::path path = run / data.file;
@@ -42,10 +112,10 @@ Training::Training(const Run& run, const TrainingOptions& options, Module& model
       folder_(opened(run, data)),
       optimizer_(options.make_optimizer(parameters(model))),
       schedule_(options.make_schedule()),
-      state_(begin_training(folder_, model, *optimizer_, options.iterations)),
+      state_(begun()),
       progress_(options.iterations, run.quiet, state_.step),
       clock_(state_.seconds),
-      average_every_(run.ranks.size() > 1 ? options.average_every : 0) {
+      average_every_(ranks_.size() > 1 ? options.average_every : 0) {
   if (!data.file.empty()) folder_.write(data.file, data.computed.dump(2) + "\n");
   if (run.folder.empty()) note("without --out the trained model is not saved", run.quiet);
   if (ranks_.rank() == 0) catch_interrupts(run.quiet);
@@ -59,6 +129,49 @@ Training::Training(const Run& run, const TrainingOptions& options, Module& model
   schedule_->set_state(state_.schedule);
   if (options.check_finite) finite_.emplace(named_parameters(model));
   reset_peak_memory(parameters(model).front().value().device());
+}
+
+// Continues from the newest checkpoint of the run, if there is one.
+TrainState Training::begun() try {
+  TrainState state;
+  if (!keeps()) return state;
+  if (const auto found = newest_checkpoint(folder_.folder())) {
+    state = state_of(*found);
+    state.saved = state.step;
+    check<UsageError>(state.step <= options_.iterations, "--iterations ", options_.iterations, ": the run has made ",
+                      state.step, " steps already");
+    folder_.lines();  // reports damage before training starts
+    restore(*found, model_, optimizer_.get());
+    if (!found->damage.empty()) {  // otherwise the next save keeps the damaged one and drops this one
+      std::error_code error;
+      fs::remove_all(folder_ / "checkpoint", error);
+      check(!error, folder_ / "checkpoint", ": is damaged, and cannot be removed: ", error);
+    }
+    const std::string was = computed_on(found->about->at("provenance")), is = computed_on(provenance_of(model_));
+    if (was != is)  // also with --quiet, for it changes the result
+      note(concat(folder_.folder(), ": was trained on ", was, " and continues on ", is,
+                  ", which rounds differently: the bits are not those of a run that never stopped"),
+           false);
+  }
+  folder_.keep_lines(state.step);
+  return state;
+} catch (const Json::exception&) {
+  throw DataError(concat(folder_.folder(), ": the provenance in its checkpoint is damaged"));
+}
+
+// Writes a checkpoint into the folder, which is the run's or lies in it.
+void Training::save_to(const fs::path& folder) {
+  const trace::Span span("checkpoint", "program");
+  folder_.sync();
+  save_checkpoint(folder, model_, *optimizer_,
+                  {{"program", program()}, {"provenance", provenance_of(model_)}, {"progress", progress_of(state_)}});
+}
+
+// Saves a checkpoint, unless there is one of this step.
+void Training::save() {
+  if (!keeps() || state_.saved == state_.step) return;
+  save_to(folder_.folder());
+  state_.saved = state_.step;
 }
 
 bool Training::goes_on() {
@@ -80,7 +193,7 @@ bool Training::next() {
   finite_.reset();
   progress_.finish();
   state_.seconds = clock_.seconds();
-  save_training(folder_, model_, *optimizer_, state_);
+  save();
   return false;
 }
 
@@ -120,7 +233,7 @@ void Training::evaluate(const std::function<Evaluation()>& f) {
   state_.best = is_best ? score : state_.best;
   state_.since_best = is_best ? 0 : state_.since_best + 1;
   state_.ended = of_rank_0(ranks_, found.solved) || (options_.patience > 0 && state_.since_best >= options_.patience);
-  if (is_best && options_.keep_best) save_best(folder_, model_, *optimizer_, state_);
+  if (is_best && options_.keep_best && keeps()) save_to(folder_ / "best");
   if (!state_.schedule.empty()) line_["learning_rate"] = schedule_->learning_rate(state_.step);
 }
 
@@ -129,7 +242,7 @@ void Training::end_step() {
   folder_.append(line_);
   progress_.update(state_.step, numbers(line_.at("loss"), state_.metrics));
   line_ = nullptr;
-  if (is_due(options_.checkpoint_every, state_.step)) save_training(folder_, model_, *optimizer_, state_);
+  if (is_due(options_.checkpoint_every, state_.step)) save();
 }
 
 Json Training::result(const std::function<Json()>& f) {

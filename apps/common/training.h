@@ -22,20 +22,21 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
 #include "apps/common/run_folder.h"
 #include "apps/common/training_options.h"
-#include "apps/common/training_state.h"
 #include "autograd/check_finite.h"
 #include "core/trace.h"
+#include "nn/io/checkpoint.h"
 #include "nn/io/trace_file.h"
 #include "nn/parallel/data_parallel.h"
 
 namespace cairn {
 
-// Where a training is kept, and who computes it.
+// Where a training is kept, what is shown of it, and who computes it.
 struct Run {
   std::filesystem::path folder;  // empty: nothing is kept, as on all ranks but 0
   Json config;                   // for config.json
@@ -46,6 +47,29 @@ struct Run {
   // Do its first weights come from this process? Otherwise they come from a checkpoint, or from rank 0.
   bool begins() const { return ranks.rank() == 0 && (folder.empty() || !has_checkpoint(folder)); }
 };
+
+// The state of a training, without the weights and the optimizer.
+struct TrainState {
+  int64_t step = 0;
+  double seconds = 0;      // of training and evaluation so far
+  Json metrics;            // of the latest evaluation; null: none yet
+  bool ended = false;      // solved, or out of patience (TrainingOptions)
+  double best = INFINITY;  // the best score, and the evaluations since then
+  int64_t since_best = 0;
+  std::vector<double> schedule;  // its state()
+  int64_t saved = -1;            // the step of the newest checkpoint; -1: there is none
+};
+
+// The newest good checkpoint of a run, if there is any. A line on standard error says if a newer one is damaged. Error
+// (DataError): all are damaged.
+std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& run);
+// The best model of a run, or else the newest; `option` names the run. Error (DataError): there is none; or as above.
+FoundCheckpoint checkpoint_of(const char* option, const std::filesystem::path& run);
+// Gives the model the weights of checkpoint_of(), of the run that --init-from names. Errors (DataError): there is no
+// checkpoint; all are damaged; the weights are another model's.
+void initialize(Module& model, const std::filesystem::path& run);
+// The training state in a checkpoint. Error (DataError): another program wrote it.
+TrainState state_of(const FoundCheckpoint& checkpoint);
 
 struct Evaluation {
   Json metrics;         // names and numbers, or null; shown, and written to metrics.jsonl
@@ -96,8 +120,11 @@ class Training {
   const TrainState& state() const { return state_; }
 
  private:
+  TrainState begun();
   bool goes_on();
   void end_step();
+  void save();
+  void save_to(const std::filesystem::path& folder);
 
   const TrainingOptions& options_;
   Module& model_;

@@ -20,7 +20,7 @@ struct TrainingOptions {
   // plateau: by the scores of the evaluations; linear: falls to 0 over the iterations
   enum class Rate { constant, plateau, linear } schedule = Rate::constant;
   int64_t warm_up = 0;  // steps over which the rate first rises
-  PlateauOptions plateau;
+  PlateauOptions plateau{};
   double clip = 0, weight_decay = 0;  // the largest gradient norm (0: any); of the optimizer
   double beta2 = 0.999;               // of the optimizer
   int64_t evaluate_every = 250;

@@ -18,8 +18,7 @@ void evaluate_command(CommandLine& line) {
   line.parse();
   const SavedRun run("--run", folder);
   const Settings& settings = run.settings;
-  std::vector<std::string> specs = split_specs(attention);
-  if (specs.empty()) specs = {settings.model.attention};
+  const std::vector<std::string> specs = split_specs(attention.empty() ? settings.model.attention : attention);
   const auto swap = [&](const std::string& spec) {
     if (run.model->causal) check_causal(spec);
     run.model->encoder.swap_attention(spec, settings.transformer().attention_defaults);

@@ -257,8 +257,7 @@ void write_report(RunFolder& run, const TrainState& state, const Json& result, c
   write_example(page, example);
   write_attention(page, options.attention, example);
   write_clusters(page, settings, model, example);
-  write_origin(page, run);
-  run.write("report.html", page.html());
+  write_page(page, run);
 }
 
 }  // namespace cairn::copy_task

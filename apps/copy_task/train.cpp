@@ -68,9 +68,9 @@ void train_command(CommandLine& line) {
       [&](const Run& run) {
         const DeviceAndDType compute = settings.compute.apply();
         settings.training.validate(settings.model, compute.device);
-        const int processes = run.ranks.size();
-        check<UsageError>(settings.training.average_every == 0 || settings.batch >= processes,
-                          "--average-every: expected a --batch with at least one sequence for each of the ", processes,
+        const int ranks = run.ranks.size();
+        check<UsageError>(settings.training.average_every == 0 || settings.batch >= ranks,
+                          "--average-every: expected a --batch with at least one sequence for each of the ", ranks,
                           " processes, got ", settings.batch);
         return train(run, settings, compute);
       },

@@ -77,8 +77,7 @@ static void evaluate_command(CommandLine& line) {
     text = read_file(file);
   }
   check<DataError>(text.size() > 1, "--text ", file, ": expected two bytes or more");
-  std::vector<std::string> specs = split_specs(attention);
-  if (specs.empty()) specs = {settings.model.attention};
+  const std::vector<std::string> specs = split_specs(attention.empty() ? settings.model.attention : attention);
   for (const std::string& spec : specs)  // checks all before it evaluates any
     name_in_errors("--attention " + spec, [&] { run.model->set_attention(spec); });
   catch_interrupts(line.quiet);

@@ -37,15 +37,6 @@ Batch::Batch(const std::string& text, const std::vector<int64_t>& begins, int64_
   target = Tensor::from(targets, input.shape()).to(device);
 }
 
-Settings::Settings() {
-  training.iterations = 10000;
-  training.learning_rate = 1e-3;
-  training.schedule = TrainingOptions::Rate::linear;
-  training.warm_up = 50;
-  training.clip = 1;
-  training.beta2 = 0.99;  // with 0.999 the same steps get less far
-}
-
 void Settings::fields(SettingFields& f) {
   f("text", text, Text::file, "the text to learn: any file, read as bytes. Its last tenth is held out");
   f("attention", model.attention, one_variant, "attention variant that can be causal (listed below)");

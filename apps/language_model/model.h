@@ -36,11 +36,15 @@ struct Settings {
   int64_t context = 512, batch = 32;
   TransformerOptions model{
       .heads = 8, .feed_forward = 1024, .attention = "full", .norm = Norm::pre, .final_norm = true};
-  TrainingOptions training;
+  TrainingOptions training{.iterations = 10000,
+                           .learning_rate = 1e-3,
+                           .schedule = TrainingOptions::Rate::linear,
+                           .warm_up = 50,
+                           .clip = 1,
+                           .beta2 = 0.99};  // with 0.999 the same steps get less far
   bool quick = false;
   ComputeSettings compute;
 
-  Settings();
   void fields(SettingFields& f);
 };
 

@@ -90,8 +90,7 @@ void write_report(RunFolder& run, const TrainState& state, const Json& result, c
   rows.push_back({concat("at the end, ", count(state.step, "step")), as_utf8(now)});
   page.table({"after", "text"}, rows);
   write_attention(page, settings, text, model);
-  write_origin(page, run);
-  run.write("report.html", page.html());
+  write_page(page, run);
 }
 
 }  // namespace cairn::language_model

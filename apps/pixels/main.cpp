@@ -59,7 +59,7 @@ static void evaluate_command(CommandLine& line) {
   const SavedRun<Settings, Model> run("--run", folder);
   const Images test(run.settings.data, "t10k", run.settings.patch);
   expect_same({"data.json", "--data " + run.settings.data, {{"test", test.hash}}}, folder, "train again");
-  std::vector<std::string> specs = split_specs(attention.empty() ? run.settings.model.attention : attention);
+  const std::vector<std::string> specs = split_specs(attention.empty() ? run.settings.model.attention : attention);
   for (const std::string& spec : specs)  // checks all before it evaluates any
     name_in_errors("--attention " + spec, [&] { run.model->encoder.swap_attention(spec); });
   catch_interrupts(line.quiet);

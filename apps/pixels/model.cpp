@@ -41,13 +41,6 @@ Images::Images(const std::string& folder, const std::string& part, int64_t patch
   target = Tensor::from(std::vector<int32_t>(classes.begin(), classes.end()), {n});
 }
 
-Settings::Settings() {
-  model.layers = model.heads = 2, model.head_size = 16, model.feed_forward = 128, model.attention = "i-clustered-25";
-  model.norm = Norm::pre, model.final_norm = true;
-  training.iterations = 20000, training.learning_rate = 3e-3, training.schedule = TrainingOptions::Rate::linear;
-  training.warm_up = 50, training.clip = 1, training.beta2 = 0.99;
-}
-
 void Settings::fields(SettingFields& f) {
   f("data", data, Text::folder, "the folder with the four files of Fashion-MNIST (or MNIST), unpacked");
   f("attention", model.attention, one_variant, "attention variant (listed below)");

@@ -28,12 +28,22 @@ struct Images {
 struct Settings {
   std::string data = "fashion-mnist";  // the folder
   int64_t patch = 2, batch = 32;
-  TransformerOptions model;
-  TrainingOptions training;
+  TransformerOptions model{.layers = 2,
+                           .heads = 2,
+                           .head_size = 16,
+                           .feed_forward = 128,
+                           .attention = "i-clustered-25",
+                           .norm = Norm::pre,
+                           .final_norm = true};
+  TrainingOptions training{.iterations = 20000,
+                           .learning_rate = 3e-3,
+                           .schedule = TrainingOptions::Rate::linear,
+                           .warm_up = 50,
+                           .clip = 1,
+                           .beta2 = 0.99};
   bool quick = false;
   ComputeSettings compute;
 
-  Settings();
   void fields(SettingFields& f);
 };
 

@@ -67,8 +67,7 @@ void write_report(RunFolder& run, const TrainState& state, const Json& result, c
   curve.series = {evaluation_curve(run, "accuracy", "test")};
   write_curves(page, run, state.step, "loss (nats per image)", curve);
   write_clusters(page, run, test, settings, model);
-  write_origin(page, run);
-  run.write("report.html", page.html());
+  write_page(page, run);
 }
 
 }  // namespace cairn::pixels

@@ -15,8 +15,7 @@ namespace {
 
 // Those that the user asks for, and the controls. Error (UsageError): the model cannot take one.
 std::vector<std::string> all_specs(const SavedRun& run, const std::string& attention, bool quiet) {
-  std::vector<std::string> specs = split_specs(attention);
-  if (specs.empty()) specs = {run.settings.model.attention};
+  std::vector<std::string> specs = split_specs(attention.empty() ? run.settings.model.attention : attention);
   for (const std::string& spec : specs)
     name_in_errors("--attention " + spec, [&] { run.model->encoder.swap_attention(spec); });
   for (const std::string control : {same_for_all, no_attention}) try {

@@ -281,8 +281,7 @@ void write_report(RunFolder& run, const TrainState& state, const Json& result, c
   write_errors(page, recognize(model, sequences, settings).confusions, data.front_end);
   write_attention(page, attention, example);
   write_clusters(page, purity_of(model, data.dev, settings));
-  write_origin(page, run);
-  run.write("report.html", page.html());
+  write_page(page, run);
 }
 
 }  // namespace cairn::speech

@@ -7,22 +7,6 @@
 namespace cairn::speech {
 
 // As the paper trains (appendix C.3), except for the plateau schedule's numbers, pre-norm and offset heads.
-Settings::Settings() {
-  model.layers = 9;
-  model.norm = Norm::pre;
-  model.final_norm = true;
-  model.attention = "full";
-  training.iterations = 20000;
-  training.learning_rate = 1e-4;
-  training.schedule = TrainingOptions::Rate::plateau;
-  training.plateau.factor = 0.5;
-  training.plateau.patience = 4;
-  training.clip = 10;
-  training.weight_decay = 0.01;
-  training.keep_best = true;
-  training.patience = 10;
-}
-
 void Settings::fields(SettingFields& f) {
   f("data", data, Text::file, "the prepared data, made by speech prepare", Keep::may_change);
   f("attention", model.attention, one_variant, "attention variant (listed below)");

@@ -18,12 +18,18 @@ struct Settings {
   int64_t shift_positions = 0;  // the largest number of the first position in training
   enum class Start { offset, far, plain } init = Start::offset;
   std::string init_from;  // the folder of the run whose weights training starts from; empty: by `init`
-  TransformerOptions model;
-  TrainingOptions training;
+  TransformerOptions model{.layers = 9, .attention = "full", .norm = Norm::pre, .final_norm = true};
+  TrainingOptions training{.iterations = 20000,
+                           .learning_rate = 1e-4,
+                           .schedule = TrainingOptions::Rate::plateau,
+                           .plateau = {.factor = 0.5, .patience = 4},
+                           .clip = 10,
+                           .weight_decay = 0.01,
+                           .keep_best = true,
+                           .patience = 10};
   bool quick = false;
   ComputeSettings compute;
 
-  Settings();
   void fields(SettingFields& f);
 };
 

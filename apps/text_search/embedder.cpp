@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
+#include <utility>
 
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
@@ -43,6 +44,25 @@ Embedder::Embedder(const EmbedderOptions& options)
 void Embedder::set_attention(const std::string& spec) {
   bert_->encoder.swap_attention(spec);
   options_.attention = spec;
+}
+
+Sequences Embedder::encode(const std::vector<std::string>& texts) const {
+  Sequences sequences;
+  int64_t longer = 0;
+  for (const std::string& text : texts) {
+    if (interrupted()) throw Interrupted();
+    std::vector<int32_t> tokens = tokenizer_.encode(text);
+    if (int64_t(tokens.size()) > max_tokens()) {
+      ++longer;
+      tokens = tokenizer_.encode(text, max_tokens());
+    }
+    sequences.push_back(std::move(tokens));
+  }
+  if (longer > 0)
+    note(concat("texts with more than ", max_tokens(), " tokens, whose ends are ignored: ", longer, " of ",
+                texts.size(), "; cut them into shorter ones"),
+         false);
+  return sequences;
 }
 
 Tensor Embedder::embed(const Sequences& sequences, bool quiet, const AfterEach& after_each) const {

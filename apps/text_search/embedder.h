@@ -42,6 +42,10 @@ class Embedder {
   // A hash of the model's files. Embeddings depend on it, the attention and the seed alone.
   const std::string& fingerprint() const { return fingerprint_; }
 
+  // The tokens of texts, at most max_tokens() of each. A line on standard error says how many have more. Throws
+  // Interrupted between texts.
+  Sequences encode(const std::vector<std::string>& texts) const;
+
   // The embeddings of sequences of tokens ([CLS] first, [SEP] last, at most positions()): float32 [n, features] on the
   // CPU, rows of unit length, in the order of the sequences. Batches hold sequences of similar length, padded to the
   // longest; the longest sequences come first. Calls `after_each` with each sequence's index and embedding after its

@@ -54,13 +54,9 @@ void embed_command(CommandLine& line) {
   const Embedder embedder(options);
   const std::vector<std::string> lines = lines_in(file);
   const Stopwatch time;
-  Sequences texts;
+  const Sequences texts = embedder.encode(lines);
   int64_t tokens = 0;
-  for (const std::string& text : lines) {
-    if (interrupted()) throw Interrupted();
-    texts.push_back(embedder.tokenizer().encode(text, embedder.max_tokens()));
-    tokens += int64_t(texts.back().size());
-  }
+  for (const auto& text : texts) tokens += int64_t(text.size());
   write_safetensors(path, {{{"embeddings", embedder.embed(texts, line.quiet)}}, {}, {}});
   const double seconds = time.seconds();
   line.tell({{"out", out}, {"texts", texts.size()}, {"tokens", tokens}, {"seconds", seconds}},

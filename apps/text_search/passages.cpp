@@ -18,13 +18,14 @@ struct Word {
 };
 
 // The words of a text, then an empty word at its end.
-std::vector<Word> words_of(std::string_view text, const std::function<size_t(std::string_view)>& count_tokens) {
+std::vector<Word> words_of(std::string_view text, const std::function<size_t(std::string_view)>& count_tokens,
+                           size_t most_bytes) {
   std::vector<Word> words;
   size_t tokens = 0, reached = 0;
   int64_t line = 1;
   while (true) {
     const size_t begin = std::min(text.find_first_not_of(white_space, reached), text.size());
-    const std::string_view longest = text.substr(begin, max_word_bytes);
+    const std::string_view longest = text.substr(begin, most_bytes);
     size_t end = begin + std::min(longest.find_first_of(white_space), longest.size());
     while (end < text.size() && end > begin + 1 && (text[end] & 0xC0) == 0x80) --end;  // not within a character
     const std::string_view between = text.substr(reached, begin - reached);
@@ -54,7 +55,7 @@ size_t best_end(const std::vector<Word>& words, size_t first, size_t max_tokens)
 
 std::vector<Passage> cut_passages(std::string_view text, const std::function<size_t(std::string_view)>& count_tokens,
                                   size_t max_tokens) {
-  const std::vector<Word> words = words_of(text, count_tokens);
+  const std::vector<Word> words = words_of(text, count_tokens, std::min(max_word_bytes, max_tokens));
   std::vector<Passage> passages;
   for (size_t first = 0, end; first + 1 < words.size(); first = end) {
     end = best_end(words, first, max_tokens);

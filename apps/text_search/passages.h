@@ -8,7 +8,8 @@
 
 namespace cairn::text_search {
 
-// A longer word is cut after this many bytes. A token has at least one byte, so no word has more tokens than this.
+// A longer word is cut after this many bytes, or fewer where passages are shorter. A token has at least one byte, so no
+// word has more tokens than that.
 inline constexpr size_t max_word_bytes = 64;
 
 struct Passage {
@@ -16,8 +17,8 @@ struct Passage {
   std::string_view text;
 };
 
-// The consecutive passages of a text. Each has at most `max_tokens` tokens (at least max_word_bytes), and every word is
-// in one of them. A passage ends after the last paragraph that ends in its second half, else after the last line that
+// The consecutive passages of a text. Each has at most `max_tokens` tokens (at least 1), and every word is in one of
+// them. A passage ends after the last paragraph that ends in its second half, else after the last line that
 // does, else between words. `count_tokens` returns the number of tokens of a word.
 std::vector<Passage> cut_passages(std::string_view text, const std::function<size_t(std::string_view)>& count_tokens,
                                   size_t max_tokens);

@@ -66,7 +66,7 @@ void query_command(CommandLine& line) {
   const size_t width = columns(STDOUT_FILENO, 160);
   const auto answer = [&](const std::string& query) {
     const WordPiece& tokenizer = embedder.tokenizer();
-    const Tensor embedding = embedder.embed({tokenizer.encode(query, embedder.max_tokens())});
+    const Tensor embedding = embedder.embed(embedder.encode({query}));
     const std::string current = std::filesystem::current_path().string() + '/';
     Json found = {{"query", query}, {"hits", Json::array()}};
     std::string text;

@@ -98,10 +98,8 @@ BertOptions parse_bert_config(std::string_view text, const std::string& where) {
                    options.heads, " heads (num_attention_heads)");
   options.head_size = features / options.heads;
   options.feed_forward = config.size("intermediate_size", most);
-  const Json activation = json.value("hidden_act", Json("gelu"));
-  check<DataError>(activation == "gelu" || activation == "relu", where,
-                   ": hidden_act: expected \"gelu\" or \"relu\", got ", config.shown("hidden_act"));
-  options.activation = activation == "gelu" ? Unary::gelu : Unary::relu;
+  expect_one_of(json, where, "hidden_act", {"gelu", "relu"});
+  options.activation = json.value("hidden_act", Json()) == "relu" ? Unary::relu : Unary::gelu;
   const Json epsilon = json.value("layer_norm_eps", Json(options.epsilon));
   check<DataError>(epsilon.is_number() && epsilon.get<double>() >= 0 && epsilon.get<double>() <= 1, where,
                    ": layer_norm_eps: expected a number from 0 to 1, got ", config.shown("layer_norm_eps"));
@@ -122,7 +120,7 @@ std::unique_ptr<Bert> read_bert(const std::filesystem::path& folder) {
     check<DataError>(is_floating(found.dtype) && found.shape == parameter.shape(), file.where, ": tensor ",
                      in_quotes(name), ": expected numbers of shape ", parameter.shape(), " as ", config, " says, got ",
                      cairn::name(found.dtype), " of shape ", found.shape);
-    file.read(found, parameter.mutable_value());
+    file.read(name, parameter.mutable_value());
   }
   return bert;
 }

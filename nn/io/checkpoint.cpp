@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 
-#include <cmath>
-#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -11,7 +9,7 @@
 #include <system_error>
 #include <vector>
 
-#include "core/dispatch.h"
+#include "autograd/check_finite.h"
 #include "nn/io/file.h"
 #include "nn/io/hash.h"
 #include "nn/io/json.h"
@@ -58,41 +56,29 @@ TensorFile tensors_of(const Optimizer& optimizer) {
 
 // Error (DivergedError): a number is not finite. Such weights are useless, so they must not replace a good checkpoint.
 void check_finite(const std::string& name, const Tensor& tensor) {
-  visit_floating(tensor.dtype(), "checkpoint", [&]<class T>(T) {
-    const T* const x = tensor.data<T>();
-    const int64_t n = tensor.elements();
-    int all_finite = 1;  // no bool and no early exit, so that the loop is vectorized
-    for (int64_t i = 0; i < n; ++i) all_finite &= int(std::isfinite(Accum<T>(x[i])));
-    check<DivergedError>(all_finite == 1, "training diverged: tensor ", in_quotes(name),
-                         " has an element that is not finite; lower the learning rate");
-  });
+  const std::string fault = first_fault(tensor);
+  check<DivergedError>(fault.empty(), "training diverged: tensor ", in_quotes(name), ": ", fault,
+                       "; lower the learning rate");
 }
 
-using Entries = std::vector<const TensorReader::Entry*>;
-
-// The tensors of `found` in the order of `expected`. Error (DataError): it has other ones, or of another dtype or
-// shape.
-Entries matched(const TensorReader& found, const TensorFile& expected) {
-  Entries result;
+// Error (DataError): `found` has other tensors than `expected`, or of another dtype or shape.
+void expect_match(const TensorReader& found, const TensorFile& expected) {
   std::set<std::string_view> names;
   for (const auto& [name, tensor] : expected.tensors) {
     const TensorReader::Entry& from = found.at(name);
     check<DataError>(from.dtype == tensor.dtype() && from.shape == tensor.shape(), found.where, ": tensor ",
                      in_quotes(name), ": expected ", cairn::name(tensor.dtype()), " of shape ", tensor.shape(),
                      ", got ", cairn::name(from.dtype), " of shape ", from.shape);
-    result.push_back(&from);
     names.insert(name);
   }
   for (const TensorReader::Entry& entry : found.entries)
     if (!names.contains(entry.name))
       throw DataError(concat(found.where, ": tensor ", in_quotes(entry.name), " is not part of what is being restored",
                              expected.suggest(entry.name)));
-  return result;
 }
 
-void put(const TensorReader& file, const Entries& weights, Module& module) {
-  auto weight = weights.begin();
-  for (auto& [name, parameter] : named_parameters(module)) file.read(**weight++, parameter.mutable_value());
+void put(const TensorReader& file, Module& module) {
+  for (auto& [name, parameter] : named_parameters(module)) file.read(name, parameter.mutable_value());
 }
 
 // ---- one folder
@@ -149,7 +135,8 @@ void save(const fs::path& file, Module& module) { write_safetensors(file, tensor
 
 void load(const fs::path& file, Module& module) {
   const TensorReader found(file);
-  put(found, matched(found, tensors_of(module)), module);
+  expect_match(found, tensors_of(module));
+  put(found, module);
 }
 
 void save_checkpoint(const fs::path& run, Module& model, const Optimizer& optimizer, const Json& about) {
@@ -198,18 +185,16 @@ std::optional<FoundCheckpoint> find_checkpoint(const fs::path& run) {
 }
 
 void restore(const FoundCheckpoint& found, Module& model, Optimizer* optimizer) {
-  const Entries weights = matched(found.weights, tensors_of(model));
+  expect_match(found.weights, tensors_of(model));
   if (optimizer) {
-    const Entries parts = matched(found.optimizer, tensors_of(*optimizer));
-    auto part = parts.begin();
+    expect_match(found.optimizer, tensors_of(*optimizer));
     OptimizerState state;
-    each_part(state, [&]<class T>(const char*, T& value) {
-      value = *found.optimizer.read((*part++)->name).template data<T>();
-    });
+    each_part(state,
+              [&]<class T>(const char* name, T& value) { value = *found.optimizer.read(name).template data<T>(); });
     optimizer->set_state(state);
-    for (auto& [name, moment] : optimizer->moments()) found.optimizer.read(**part++, moment);
+    for (auto& [name, moment] : optimizer->moments()) found.optimizer.read(name, moment);
   }
-  put(found.weights, weights, model);
+  put(found.weights, model);
 }
 
 }  // namespace cairn

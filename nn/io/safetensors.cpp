@@ -185,7 +185,8 @@ const Entry& TensorReader::at(std::string_view name) const {
   throw DataError(concat(where, ": no tensor ", in_quotes(name), suggestion(name, names)));
 }
 
-void TensorReader::read(const Entry& entry, Tensor to) const {
+void TensorReader::read(std::string_view name, Tensor to) const {
+  const Entry& entry = at(name);
   constexpr int64_t at_once = 1 << 18;  // elements, so that little memory is needed beside the tensor
   in_->seekg(std::streamoff(data_ + entry.begin));
   to = to.reshape(Shape{entry.shape.elements()});
@@ -210,7 +211,7 @@ void TensorReader::read(const Entry& entry, Tensor to) const {
 Tensor TensorReader::read(std::string_view name) const {
   const Entry& entry = at(name);
   Tensor tensor(entry.shape, entry.dtype);
-  read(entry, tensor);
+  read(name, tensor);
   return tensor;
 }
 

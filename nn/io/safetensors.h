@@ -53,10 +53,10 @@ class TensorReader {
   // Error (DataError): there is none of that name; suggests a similar one.
   const Entry& at(std::string_view name) const;
   bool contains(std::string_view name) const { return by_name_.contains(name); }
-  // Reads the numbers into a tensor of the same shape, on any device, and converts them to its type. Error (DataError):
-  // the file cannot be read; a bool that is neither 0 nor 1.
-  void read(const Entry& entry, Tensor to) const;
-  // The same into a new tensor, on the CPU. Error (DataError): also as at().
+  // Reads the numbers into a tensor of the same shape, on any device, and converts them to its type. Errors
+  // (DataError): as at(); the file cannot be read; a bool that is neither 0 nor 1.
+  void read(std::string_view name, Tensor to) const;
+  // The same into a new tensor, on the CPU.
   Tensor read(std::string_view name) const;
   // The hash of the whole file.
   std::string hash() const;

@@ -39,7 +39,7 @@ TEST_CASE("passages have every word, are not too long and know their lines", "[t
       static const char* const between[] = {" ", " ", " ", ", ", "\n", "\n", "\r\n\r\n", "\n \n\n", "\t"};
       text += between[below(std::size(between))];
     }
-    const size_t max_tokens = 64 + below(100);
+    const size_t max_tokens = 1 + below(160);
     INFO("round " << round << ", " << max_tokens << " tokens");
     const auto line_at = [&](size_t at) {
       return 1 + std::count(text.begin(), text.begin() + std::ptrdiff_t(at), '\n');

@@ -54,9 +54,10 @@ case $step in
     grep -rE --include="build.*" 'rm -rf ".*/R&D \(1\)/demo"' "$folder"
     "$cmake" "$folder" -DBUILD_SHARED_LIBS=ON 2>&1 | grep "BUILD_SHARED_LIBS: "
     "$cmake" "$folder" -DBUILD_SHARED_LIBS=OFF -DCMAKE_CXX_FLAGS=-ffast-math 2>&1 | grep -e "-ffast-math: "
+    "$cmake" "$folder" -DCMAKE_CXX_FLAGS= -DCMAKE_CUDA_FLAGS=--use_fast_math 2>&1 | grep -e "CMAKE_CUDA_FLAGS: -use_fast_math: "
     printf '#!/bin/sh\necho "Cuda compilation tools, release 11.8, V11.8.89"\n' >"$folder/nvcc"
     chmod +x "$folder/nvcc"
-    "$cmake" "$folder" -DCMAKE_CXX_FLAGS= -DCAIRN_CUDA=ON -DCMAKE_CUDA_COMPILER="$folder/nvcc" 2>&1 | tr -d '\n' |
+    "$cmake" "$folder" -DCMAKE_CUDA_FLAGS= -DCAIRN_CUDA=ON -DCMAKE_CUDA_COMPILER="$folder/nvcc" 2>&1 | tr -d '\n' |
       grep -o "needs CUDA 12 or later.*is of *CUDA *11.8"
     # The commit is that of a folder's own repository.
     GIT_DIR=$root/.git "$cmake" -DSOURCE="$here" -DOUT="$folder/commit.h" -DVERSION=1 -P "$root/apps/common/commit.cmake"

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "autograd/ops.h"
+#include "core/storage.h"
 #include "nn/io/file.h"
 #include "nn/io/json.h"
 #include "nn/io/safetensors.h"
@@ -108,6 +109,17 @@ TEST_CASE("optional keys of a configuration are read, and unused keys and tensor
   CHECK_NOTHROW(copy.read());
 }
 
+TEST_CASE("a BERT's weights are read into their places, not into memory beside them", "[io][bert]") {
+  Copy copy;
+  copy.config["vocab_size"] = 1 << 18;
+  for (auto& [name, tensor] : copy.weights.tensors)
+    if (name == "embeddings.word_embeddings.weight") tensor = Tensor::zeros({1 << 18, 24}, DType::float32);  // 25 MB
+  const int64_t live = memory(Device::cpu).live;
+  reset_peak_memory(Device::cpu);
+  const auto bert = copy.read();
+  CHECK(memory(Device::cpu).peak - live < int64_t(sizeof(float)) * parameter_count(*bert) * 6 / 5);
+}
+
 TEST_CASE("an invalid model folder is rejected", "[io][bert]") {
   const auto key = [](const char* name, const Json& value) {
     return [name, value](Copy& copy) { copy.config[name] = value; };
@@ -134,7 +146,7 @@ TEST_CASE("an invalid model folder is rejected", "[io][bert]") {
       {key("num_hidden_layers", 1025), "num_hidden_layers: ", "from 1 to 1024, got 1025"},
       {key("num_hidden_layers", 3), "model.safetensors: ", "no tensor \"encoder.layer.2."},
       {key("intermediate_size", 41), "model.safetensors: ", "expected numbers of shape [41, 24] as "},
-      {key("hidden_act", "gelu_new"), "hidden_act: ", "expected \"gelu\" or \"relu\", got \"gelu_new\""},
+      {key("hidden_act", "gelu_new"), "hidden_act: ", "expected one of [\"gelu\",\"relu\"], got \"gelu_new\""},
       {key("layer_norm_eps", "1e-12"), "layer_norm_eps: ", "expected a number from 0 to 1"},
       {key("layer_norm_eps", -1), "layer_norm_eps: ", "expected a number from 0 to 1"},
       {key("is_decoder", true), "is_decoder: ", "expected false, got true"},
