@@ -22,7 +22,8 @@
 // multiplied. Rows are filled up with zeros to 32, 64 or 128 columns. A warp has 16 rows of its own, or two strips of
 // 16 (bfloat16, up to 64 columns, more than 64 rows); so a block has 64 or 128. It takes 64, 32 or 16 rows of the other
 // side at a time. While it multiplies these, the next ones are copied to shared memory: 20 KB (bfloat16, 32 columns) to
-// 97 KB (float32, 128 columns).
+// 97 KB (float32, 128 columns). In bfloat16, problems without masks, dropout and ragged tiles have kernels without
+// tests for them, with the same bits.
 //
 // Otherwise in float32 arithmetic, bfloat16 too (cuda/attention_simt.cuh).
 //
@@ -45,13 +46,13 @@ void attention_forward(Stream stream, const AttentionOperands<T>& in, HeadView<T
   if (!suits_mma(p, out)) return attend_simt(stream, p, NoTop{}, out, logsumexp);
   Workspace workspace(Device::cuda);
   with_mma_columns(std::max(size.D, size.M), [&]<int columns> {
-    with_strips<T, columns, NoTop>(size.N, [&]<int strips> {
+    with_form<T, columns, NoTop>(p, size.N, [&]<int strips, bool plain> {
       using Shape = MmaShape<T, columns, strips>;
       Splits splits = split_keys(p, Shape::own, size.M, workspace);
       if (splits.partial) splits.softmax = workspace.take<RowSoftmax>(splits.count * rows);
       const int64_t blocks = size.B * size.H * ceil_div(size.N, Shape::own) * splits.count;
-      launch<attend_mma<T, columns, strips>, Shape::forward_bytes>({blocks, mma_threads, 0, stream}, p, splits, out,
-                                                                   logsumexp);
+      launch<attend_mma<T, columns, strips, plain>, Shape::forward_bytes>({blocks, mma_threads, 0, stream}, p, splits,
+                                                                          out, logsumexp);
       add_up(stream, size, splits, size.M, out, in.dropout.scale(), logsumexp);
     });
   });

@@ -76,15 +76,19 @@ inline __device__ float from_ordered(uint32_t x) { return __uint_as_float(x >> 3
 template <class F>
 __device__ uint32_t kth_largest(int n, int k, F value) {
   const int lane = int(threadIdx.x % 32);
-  uint32_t low = 0xffffffffu, high = 0;
+  constexpr int kept = 2;  // values of a lane that stay in registers
+  uint32_t low = 0xffffffffu, high = 0, first[kept] = {};
+#pragma unroll
+  for (int b = 0; b < kept; ++b)
+    if (const int i = lane + 32 * b; i < n) first[b] = value(i), low = min(low, first[b]), high = max(high, first[b]);
 #pragma unroll 4
-  for (int i = lane; i < n; i += 32) low = min(low, value(i)), high = max(high, value(i));
+  for (int i = lane + 32 * kept; i < n; i += 32) low = min(low, value(i)), high = max(high, value(i));
   low = warp_min(low), high = warp_max(high);
   while (low < high) {
     const uint32_t middle = high - (high - low) / 2;
-    int reach = 0;
+    int reach = (first[0] >= middle) + (first[1] >= middle);
 #pragma unroll 4
-    for (int i = lane; i < n; i += 32) reach += value(i) >= middle;
+    for (int i = lane + 32 * kept; i < n; i += 32) reach += value(i) >= middle;
     reach = warp_sum(reach);
     if (reach >= k)
       low = middle;

@@ -353,20 +353,22 @@ __global__ void __launch_bounds__(threads_a_block<32>)
   ScoredKey* const list = scan.large + own.slot * scan.candidates();
   const int n =
       collect_large<CentroidShape<T, columns>::keys>(scan, own, end_of_keys(batch_head, own.query / tile * tile), list);
-  Cut cut;
-  if (n > scan.top)
-    cut = cut_after(
+  if (n > scan.top) {
+    const Cut cut = cut_after(
         n, scan.top, [&](int i) { return ordered(list[i].score); }, [&](int i) { return list[i].key; });
-  const auto in_top = [&](const ScoredKey& x) { return cut.has(ordered(x.score), x.key); };
+    for (int i = lane; i < n; i += 32)  // the others get the key ~key, which is negative
+      if (!cut.has(ordered(list[i].score), list[i].key)) list[i].key = ~list[i].key;
+    __syncwarp();
+  }
 
   float top_sum = 0;
   for (int i = lane; i < n; i += 32) {
     const ScoredKey mine = list[i];
-    if (!in_top(mine)) continue;
+    if (mine.key < 0) continue;
     top_sum += weight(mine);
     int place = 0;
 #pragma unroll 4
-    for (int other = 0; other < n; ++other) place += list[other].key < mine.key && in_top(list[other]);
+    for (int other = 0; other < n; ++other) place += uint32_t(list[other].key) < uint32_t(mine.key);
     topk[own.row * scan.top + place] = mine.key;
   }
   for (int l = n + lane; l < scan.top; l += 32) topk[own.row * scan.top + l] = -1;
@@ -375,28 +377,39 @@ __global__ void __launch_bounds__(threads_a_block<32>)
   if (lane == 0) mass[own.row] = T(top_sum);
   if (!rest) return;
 
-  // The rest: the sums of the splits, and the large scores that are not in top.
+  // The rest: the sums of the splits, and the large scores that are not in top. A lane prepares one of 32 scores, and
+  // all lanes add its value, in the order of the list.
   const TileDropout dropout(p.dropout, batch_head);
   const float factor = own.query < batch_head.queries ? dropout.scale : 0.0f;
   T* const to = batch_head.row(rest, own.query);
 #pragma unroll 1
-  for (int column = 2 * lane; column < p.M(); column += 64) {
+  for (int column0 = 0; column0 < p.M(); column0 += 64) {
+    const int column = column0 + 2 * lane;
+    const bool has_column = column < p.M();
     float sum[2] = {};
 #pragma unroll 8
-    for (int s = 0; s < scan.splits; ++s) {
+    for (int s = 0; s < (has_column ? scan.splits : 0); ++s) {
       const Pack<float, 2> two = pack<2>(scan.partial + (own.slot * scan.splits + s) * p.M(), column / 2);
       sum[0] += two.element[0], sum[1] += two.element[1];
     }
 #pragma unroll 1
-    for (int i = 0; i < n; ++i) {
-      const ScoredKey x = list[i];
-      if (in_top(x) || (dropout.active && !(dropout.keep(own.query, x.key & ~3) >> x.key % 4 & 1))) continue;
-      const Pack<T, 2> value = pack<2>(batch_head.row(p.v, x.key), column / 2);
-      for (int e = 0; e < 2; ++e) sum[e] = fmaf(weight(x), float(value.element[e]), sum[e]);
+    for (int base = 0; base < n; base += 32) {
+      const ScoredKey mine = base + lane < n ? list[base + lane] : ScoredKey{0, 0};
+      const int my_key = ~mine.key;
+      const bool in_rest =
+          mine.key < 0 && !(dropout.active && !(dropout.keep(own.query, my_key & ~3) >> my_key % 4 & 1));
+      const float my_weight = in_rest ? weight(mine) : 0.0f;
+      for (unsigned lanes = __ballot_sync(full_warp, in_rest); lanes != 0; lanes &= lanes - 1) {
+        const int from = __popc(~lanes & (lanes - 1)), key = __shfl_sync(full_warp, my_key, from);
+        const float its_weight = __shfl_sync(full_warp, my_weight, from);
+        if (!has_column) continue;
+        const Pack<T, 2> value = pack<2>(batch_head.row(p.v, key), column / 2);
+        for (int e = 0; e < 2; ++e) sum[e] = fmaf(its_weight, float(value.element[e]), sum[e]);
+      }
     }
     Pack<T, 2> result;
     for (int e = 0; e < 2; ++e) result.element[e] = T(factor == 0 ? 0.0f : sum[e] * factor);
-    pack<2>(to, column / 2) = result;
+    if (has_column) pack<2>(to, column / 2) = result;
   }
 }
 

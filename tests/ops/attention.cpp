@@ -308,19 +308,22 @@ OPERATION("attention") {
 
 #if CAIRN_HAS_CUDA
 
-// Everything that attention computes, as float32. Two tiles of queries and of keys, with dropout.
-static std::vector<float> results(Form form, DType dtype) {
-  const WithForm with(form);
-  const HeadSizes s{2, 2, 70, 67, 16, 16};
+// Everything that attention computes, as float32.
+static std::vector<float> results(const HeadSizes& s, DType dtype, const AttentionOptions& options) {
   Tensors t = operands_of(s);
   t.push_back(normal({s.B, s.N, s.H, s.M}, 4));
   for (Tensor& x : t) x = x.cast(dtype).to(Device::cuda);
   std::vector<float> all;
-  for (const Tensor& result : both_ways({t, t, {t[3]}, false}, {{.causal = true}, test_dropout(0.2), 0})) {
+  for (const Tensor& result : both_ways({t, t, {t[3]}, false}, options)) {
     const auto values = result.to(Device::cpu).cast(DType::float32).to_vector<float>();
     all.insert(all.end(), values.begin(), values.end());
   }
   return all;
+}
+// Of two tiles of queries and of keys, with dropout.
+static std::vector<float> results(Form form, DType dtype) {
+  const WithForm with(form);
+  return results({2, 2, 70, 67, 16, 16}, dtype, {{.causal = true}, test_dropout(0.2), 0});
 }
 
 TEST_CASE("attention on CUDA gives the same bits every time", "[gpu]") {
@@ -329,6 +332,16 @@ TEST_CASE("attention on CUDA gives the same bits every time", "[gpu]") {
     const auto first = results(form, dtype);
     in_every_order([&, form = form, dtype = dtype] { CHECK(results(form, dtype) == first); });
   }
+}
+
+// With whole tiles and without a mask, bfloat16 has kernels of its own. In the last case the keys are split.
+TEST_CASE("attention on CUDA gives the same bits with a mask that hides nothing", "[gpu]") {
+  const AttentionOptions masked{.mask = {.allowed = Tensor::full({1}, 1, DType::boolean)}};
+  for (const HeadSizes& s : {HeadSizes{1, 2, 256, 128, 32, 32},
+                             {1, 1, 64, 128, 128, 128},
+                             {2, 1, 128, 384, 64, 64},
+                             {1, 1, 128, 512, 64, 64}})
+    CHECK(results(s, DType::bfloat16, {}) == results(s, DType::bfloat16, masked));
 }
 
 #if CAIRN_CUDA_HOST
