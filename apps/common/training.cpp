@@ -23,11 +23,6 @@ std::string numbers(double loss, const Json& metrics) {
   return text;
 }
 
-RunFolder opened(const Run& run, const DataRecord& data) {
-  if (!run.folder.empty() && has_checkpoint(run.folder)) expect_same(data, run.folder, "choose another --out");
-  return {run.folder, run.config};
-}
-
 // The device, and on the CPU its vectors: what the bits of a run depend on.
 std::string computed_on(const Json& provenance) {
   const std::string device = provenance.at("device");
@@ -95,6 +90,17 @@ TrainState state_of(const FoundCheckpoint& checkpoint) try {
 
 // ---- a training
 
+// Refuses what cannot go on before anything is written, config.json too.
+static RunFolder opened(const Run& run, const TrainingOptions& options, const DataRecord& data) {
+  if (!run.folder.empty() && has_checkpoint(run.folder)) {
+    expect_same(data, run.folder, "choose another --out");
+    const int64_t step = state_of(*newest_checkpoint(run.folder)).step;
+    check<UsageError>(step <= options.iterations, "--iterations ", options.iterations, ": the run has made ", step,
+                      " steps already");
+  }
+  return {run.folder, run.config};
+}
+
 void expect_same(const DataRecord& data, const std::filesystem::path& run, const char* remedy) {
   const std::filesystem::path path = run / data.file;
   const Json before = data.file.empty() ? Json::object() : read_optional_object(path);
@@ -109,7 +115,7 @@ Training::Training(const Run& run, const TrainingOptions& options, Module& model
       model_(model),
       ranks_(run.ranks),
       trace_(run.trace),
-      folder_(opened(run, data)),
+      folder_(opened(run, options, data)),
       optimizer_(options.make_optimizer(parameters(model))),
       schedule_(options.make_schedule()),
       state_(begun()),
@@ -135,11 +141,9 @@ Training::Training(const Run& run, const TrainingOptions& options, Module& model
 TrainState Training::begun() try {
   TrainState state;
   if (!keeps()) return state;
-  if (const auto found = newest_checkpoint(folder_.folder())) {
+  if (const auto found = find_checkpoint(folder_.folder())) {  // opened() has told what is damaged
     state = state_of(*found);
     state.saved = state.step;
-    check<UsageError>(state.step <= options_.iterations, "--iterations ", options_.iterations, ": the run has made ",
-                      state.step, " steps already");
     folder_.lines();  // reports damage before training starts
     restore(*found, model_, optimizer_.get());
     if (!found->damage.empty()) {  // otherwise the next save keeps the damaged one and drops this one
