@@ -1,5 +1,5 @@
 #pragma once
-// A folder that a program writes. Files are replaced whole; a resume drops a line that a crash cut off.
+// A folder that a program writes. Files are replaced whole; metrics.jsonl alone grows.
 //
 //   config.json     the settings, written first
 //   metrics.jsonl   one JSON object per line: the steps of a training, the finished cells of a figure

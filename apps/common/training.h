@@ -12,8 +12,8 @@
 //   if (training.keeps()) write_report(training.folder(), training.state(), result);
 //   return training.finish(result);
 //
-// A resume restores the weights, the optimizer's moments and counts, and TrainState: steps, seconds, the best score,
-// the schedule. Nothing else is needed: learning rates and random numbers follow from the step and the seed.
+// A resume restores the weights, the optimizer's moments and counts, and TrainState. Settings come from config.json;
+// random numbers follow from the step and the seed.
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -51,12 +51,12 @@ struct Run {
 // The state of a training, without the weights and the optimizer.
 struct TrainState {
   int64_t step = 0;
-  double seconds = 0;      // of training and evaluation so far
-  Json metrics;            // of the latest evaluation; null: none yet
-  bool ended = false;      // solved, or out of patience (TrainingOptions)
-  double best = INFINITY;  // the best score, and the evaluations since then
-  int64_t since_best = 0;
-  std::vector<double> schedule;  // its state()
+  double seconds = 0;            // of training and evaluation so far
+  Json metrics;                  // of the latest evaluation; null: none yet
+  bool ended = false;            // solved, or out of patience (TrainingOptions)
+  double best = INFINITY;        // the best score
+  int64_t since_best = 0;        // evaluations since then
+  std::vector<double> schedule;  // Schedule::state()
   int64_t saved = -1;            // the step of the newest checkpoint; -1: there is none
 };
 
@@ -100,10 +100,10 @@ class Training {
   bool next();
   int64_t step() const { return state_.step; }  // steps that are done
 
-  // This process's part of so many examples. Without it, each process has as many examples as the others.
+  // This process's part of so many examples. A step that does not call it weighs all processes equally.
   Share share(int64_t examples);
-  // Goes a step against the gradient of the loss, a mean over this process's examples; undefined if it has none.
-  // Error (DivergedError): the loss is not finite, or too many gradients in a row (Optimizer).
+  // Goes a step against the gradient of the loss, a mean over this process's examples. Without examples, the loss is
+  // undefined. Error (DivergedError): the loss is not finite, or too many gradients in a row are not (Optimizer).
   void learn(const Variable& loss);
   // If an evaluation is due after this step, f() evaluates the model, on rank 0.
   void evaluate(const std::function<Evaluation()>& f);

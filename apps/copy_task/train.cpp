@@ -1,5 +1,5 @@
 // A training of the copy task, whole: sequences (make_batch, data.h), the model (model.h), the loss, the evaluation. A
-// resumed one goes on where `Training` (apps/common/training.h) finds it.
+// resumed one continues from what `Training` (apps/common/training.h) restores.
 #include "apps/copy_task/train.h"
 
 #include <nlohmann/json.hpp>
