@@ -16,8 +16,8 @@
 //   sum_rest_mma     computes the scores again. Stores those of the chosen groups, 6, 5 and 4, 2. Multiplies the other
 //                    weights, and those below the threshold, with V: (2 + 1 + 4 + 8 + 1) / 128 = 0.125
 //   finish_rows      a warp takes a centroid and lists the stored scores that reach the threshold, 6, 5 and 4. The k
-//                    largest are of the top keys, 2 and 3; their mass is (64 + 32) / 128 = 0.75. The others join the
-//                    rest: 0.125 + 16 / 128 = 0.25
+//                    largest are of the top keys, 2 and 3; their mass is (64 + 32) / 128 = 0.75. The others, marked by
+//                    the key ~4, join the rest: 0.125 + 16 / 128 = 0.25
 //
 // A tile of keys has parts of 16 columns. In part q, group t = 0..3 has columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9, and
 // its number is t times the parts, plus q. Of many keys, 2, 4, 8, ... neighboring tiles are a span, which shares its
