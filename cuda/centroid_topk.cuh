@@ -86,7 +86,9 @@ __device__ uint32_t kth_largest(int n, int k, F value) {
   low = warp_min(low), high = warp_max(high);
   while (low < high) {
     const uint32_t middle = high - (high - low) / 2;
-    int reach = (first[0] >= middle) + (first[1] >= middle);
+    int reach = 0;
+#pragma unroll
+    for (int b = 0; b < kept; ++b) reach += first[b] >= middle;
 #pragma unroll 4
     for (int i = lane + 32 * kept; i < n; i += 32) reach += value(i) >= middle;
     reach = warp_sum(reach);

@@ -14,6 +14,7 @@
 //   the chain                    D          D         D roundings
 //   sums on tensor cores         4.5 D      7.5 D     D / 8 instructions with 16 products, or 3 D / 8 with 8; each adds
 //                                                     them and c, and may lose 2 units for each addend and for the sum
+// That a sum loses no more is an assumption about the hardware, which no card has checked yet.
 // CodeShape::bound is larger by what the lengths are rounded. If q or the longest plane is so short or long that
 // numbers may underflow or overflow, or has a NaN, the query is in doubt.
 //

@@ -54,7 +54,7 @@ Sequences Embedder::encode(const std::vector<std::string>& texts) const {
     std::vector<int32_t> tokens = tokenizer_.encode(text);
     if (int64_t(tokens.size()) > max_tokens()) {
       ++longer;
-      tokens = tokenizer_.encode(text, max_tokens());
+      tokens.erase(tokens.begin() + max_tokens() - 1, tokens.end() - 1);  // the last one is [SEP]
     }
     sequences.push_back(std::move(tokens));
   }
