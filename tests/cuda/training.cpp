@@ -76,7 +76,7 @@ std::vector<std::string> all_specs() {
 
 // Activations differ in the last bit between devices, and sometimes a hash code differs for that reason. So CUDA
 // replays the choices of the CPU.
-TEST_CASE("training on CUDA follows the CPU with every attention variant", "[gpu][training]") {
+TEST_CASE("training on CUDA follows the CPU with every attention variant", "[gpu]") {
   std::vector<std::string> specs = all_specs();
   specs.push_back("clustered-keys-2:block=4,top=1");  // the last is causal
   for (const std::string& spec : specs) {
@@ -100,7 +100,7 @@ TEST_CASE("training on CUDA follows the CPU with every attention variant", "[gpu
   }
 }
 
-TEST_CASE("training in bfloat16 and TF32 stays close to float32", "[gpu][training]") {
+TEST_CASE("training in bfloat16 and TF32 stays close to float32", "[gpu]") {
   for (const std::string spec : {"full", "i-clustered-4:topk=5"}) {
     INFO(spec);
     Training exact(small_model(spec), Device::cuda), bf16(small_model(spec), Device::cuda, DType::bfloat16);
@@ -123,7 +123,7 @@ TEST_CASE("training in bfloat16 and TF32 stays close to float32", "[gpu][trainin
 }
 
 #if CAIRN_CUDA_HOST
-TEST_CASE("a step in the steady state of a training requests no memory from CUDA", "[gpu][training]") {
+TEST_CASE("a step in the steady state of a training requests no memory from CUDA", "[gpu]") {
   if (test::sanitized) return;  // no block is kept
   for (const std::string spec : {"full", "i-clustered-4:topk=5"}) {
     INFO(spec);
@@ -144,7 +144,7 @@ TEST_CASE("a step in the steady state of a training requests no memory from CUDA
   }
 }
 
-TEST_CASE("a request for device memory that fails leaves nothing behind", "[gpu][training]") {
+TEST_CASE("a request for device memory that fails leaves nothing behind", "[gpu]") {
   TransformerOptions options = small_model("i-clustered-4:topk=5");
   options.layers = options.heads = 1;
   const auto train = [&] {

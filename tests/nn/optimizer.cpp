@@ -412,7 +412,7 @@ void compare_with_cpu(DType dtype) {
 
 }  // namespace
 
-TEST_CASE("optimizer: CUDA in float32", "[gpu][parity][float32]") { compare_with_cpu(DType::float32); }
-TEST_CASE("optimizer: CUDA in bfloat16", "[gpu][parity][bfloat16]") { compare_with_cpu(DType::bfloat16); }
+TEST_CASE("optimizer: CUDA in float32", "[gpu][float32]") { compare_with_cpu(DType::float32); }
+TEST_CASE("optimizer: CUDA in bfloat16", "[gpu][bfloat16]") { compare_with_cpu(DType::bfloat16); }
 
 #endif

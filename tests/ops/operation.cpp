@@ -481,7 +481,7 @@ Tensor with(Tensor x, const std::vector<std::pair<int64_t, double>>& elements) {
 
 }  // namespace cairn::test
 
-TEST_CASE("a difference of small results is seen, and said to be where it is", "[parity]") {
+TEST_CASE("a difference of small results is seen, and said to be where it is") {
   using Catch::Matchers::ContainsSubstring;
   const auto of = [](std::vector<float> values) { return Tensor::from(values, {int64_t(values.size())}); };
   CHECK_THAT(differs(of({0.001f, 0.002f, 0.5f * 0.003f}), of({0.001f, 0.002f, 0.003f}), tolerance::bfloat16),

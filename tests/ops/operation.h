@@ -173,9 +173,9 @@ inline Tensor from_doubles(const std::vector<double>& values, const Shape& shape
     op.check;                                         \
   }
 #if CAIRN_HAS_CUDA
-#define OPERATION_ON_CUDA(name, fill)                                                                             \
-  OPERATION_TEST(name, "CUDA in float32", "[gpu][parity][float32]", fill, check_on_cuda(::cairn::DType::float32)) \
-  OPERATION_TEST(name, "CUDA in bfloat16", "[gpu][parity][bfloat16]", fill, check_on_cuda(::cairn::DType::bfloat16))
+#define OPERATION_ON_CUDA(name, fill)                                                                     \
+  OPERATION_TEST(name, "CUDA in float32", "[gpu][float32]", fill, check_on_cuda(::cairn::DType::float32)) \
+  OPERATION_TEST(name, "CUDA in bfloat16", "[gpu][bfloat16]", fill, check_on_cuda(::cairn::DType::bfloat16))
 #else
 #define OPERATION_ON_CUDA(name, fill)
 #endif
