@@ -162,10 +162,10 @@ void backward(const Variable& output, const Tensor& gradient) {
       Tensor& sum = edge.node ? pending[edge.node.get()] : edge.leaf->grad;
       if (inputs[i].defined()) {
         const auto& [shape, dtype, device] = *edge.type;
-        check(inputs[i].dtype() == dtype && inputs[i].device() == device, "backward: ", node.name,
+        check(sums_of(inputs[i].dtype()) == sums_of(dtype) && inputs[i].device() == device, "backward: ", node.name,
               " gave a gradient in ", name(inputs[i].dtype()), " on ", name(inputs[i].device()), " for input ", i,
               ", which is ", name(dtype), " on ", name(device));
-        Tensor reduced = sum_to(inputs[i], shape);
+        Tensor reduced = sum_to(inputs[i], shape).cast(dtype);
         inputs[i] = Tensor();
         // The user may change a leaf's gradient in place, so it must not share storage.
         if (edge.leaf && !sum.defined() && !reduced.unique()) reduced = reduced.clone();

@@ -43,6 +43,19 @@ class Variable {
   const T* data() const {
     return value().data<T>();
   }
+  // The value for an operation on x: float32 beside bfloat16 is rounded to it (mixed precision).
+  const Tensor& beside(const Variable& x) const {
+    const bool rounds = x.value().dtype() == DType::bfloat16 && value().dtype() == DType::float32 && defined();
+    return rounds ? rounded() : value();
+  }
+  // The value in bfloat16, which is kept until the value changes. An optimizer's step changes both. Not for two threads
+  // at once.
+  const Tensor& rounded() const {
+    State& s = state();
+    if (s.rounded_version != s.value.version()) s.rounded = s.value.cast(DType::bfloat16);
+    s.rounded_version = s.value.version();
+    return s.rounded;
+  }
   // For changing a leaf in place (to initialize, load or optimize it). A later backward pass that needs the old numbers
   // fails.
   Tensor& mutable_value() { return state().value; }
@@ -65,6 +78,8 @@ class Variable {
 
   struct State {
     Tensor value, grad;
+    Tensor rounded;                // the value in bfloat16, once it was asked for,
+    uint64_t rounded_version = 0;  // and the version of the value that it has
     bool requires_grad = false;
     std::shared_ptr<Node> node;  // the operation that made it; null for a leaf
     bool has_optimizer = false;

@@ -1,5 +1,6 @@
 #pragma once
 // A block of memory on a device, shared by the tensors over it, with a count of its changes.
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -20,15 +21,17 @@ class Storage {
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
 
-  // Rises with every change, so that an operation that saved this memory notices changes.
+  // Rises with every change, so that an operation that saved this memory notices changes. No two storages have the
+  // same.
   uint64_t version() const { return version_; }
-  void changed() { ++version_; }
+  void changed() { version_ = ++changes_; }
 
  private:
   void* data_;
   size_t bytes_;
   Device device_;
-  uint64_t version_ = 0;
+  inline static std::atomic<uint64_t> changes_ = 0;  // of all storages
+  uint64_t version_ = ++changes_;
 };
 
 // The limit for allocations on a device, in bytes. CUDA: the free memory. CPU: all memory of the machine, or 15/16 of

@@ -199,6 +199,14 @@ void gemm(Stream stream, const Gemm& g, const T* a, const T* b, const T* bias, T
   if (g.activation) unary(stream, *g.activation, g.batch * g.m * g.n, c, c);
 }
 
+template <class T>
+void gemm_sums(Stream stream, const Gemm& g, const T* a, const T* b, Accum<T>* c) {
+  if (g.batch == 0 || g.m == 0 || g.n == 0) return;
+  if (g.k == 0) return gemm<Accum<T>>(stream, g, nullptr, nullptr, nullptr, c);  // zeros
+  multiply(stream, g, a, b, c);
+}
+
 CAIRN_GPU_TYPES(gemm)
+CAIRN_GPU_TYPES(gemm_sums)
 
 }  // namespace cairn::gpu

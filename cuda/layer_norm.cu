@@ -132,7 +132,7 @@ void layer_norm_forward(Stream stream, Rows size, double epsilon, const T* x, co
 
 template <class T>
 void layer_norm_backward(Stream stream, Rows size, const T* x, const T* weight, const Accum<T>* mean,
-                         const Accum<T>* rstd, const T* dy, T* dx, T* dweight, T* dbias) {
+                         const Accum<T>* rstd, const T* dy, T* dx, Accum<T>* dweight, Accum<T>* dbias) {
   if (size.cols == 0) return;
   const bool all_packs = rows_hold_packs(size.cols, x, weight, dy, dx);
   launch_rows(stream, size, all_packs, [&]<int threads, bool packs>(Launch shape) {

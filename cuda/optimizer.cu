@@ -10,7 +10,8 @@
 //   take_step     up to 512 blocks of 256 threads. A block's first thread works out what is the same for all elements;
 //                 then a thread updates 16 bytes at a time, or an element where an address is not aligned.
 // Traffic for n elements of e bytes: the squares e n; the step of Adam and R-Adam 7 e n (four numbers read, three
-// written), SGD 5 e n, or 3 e n without momentum: the floor. 40 bytes of the list a slice. Bound by memory.
+// written), SGD 5 e n, or 3 e n without momentum: the floor. 48 bytes of the list a slice. A rounded copy: 2 n more.
+// Bound by memory.
 #include "core/kernels/optimizer.h"
 
 #include <algorithm>
@@ -66,15 +67,17 @@ __device__ void update(const Step& step, const ParameterSlice<T>& p, int64_t i) 
   Word x = pack<width>(p.value, i);
   Word first = p.first ? pack<width>(p.first, i) : Word{}, second = p.second ? pack<width>(p.second, i) : Word{};
   const Word g = pack<width>(p.gradient, i);
+  Pack<bfloat16, width> rounded;
 #pragma unroll
   for (int k = 0; k < width; ++k) {
     float value = float(x.element[k]), m = float(first.element[k]), v = float(second.element[k]);
     step.update(float(g.element[k]), value, m, v);
-    x.element[k] = T(value), first.element[k] = T(m), second.element[k] = T(v);
+    x.element[k] = T(value), rounded.element[k] = bfloat16(value), first.element[k] = T(m), second.element[k] = T(v);
   }
   pack<width>(p.value, i) = x;
   if (p.first) pack<width>(p.first, i) = first;
   if (p.second) pack<width>(p.second, i) = second;
+  if (p.rounded) pack<width>(p.rounded, i) = rounded;
 }
 
 template <class Step, class T, class Options>
@@ -89,7 +92,7 @@ __global__ void __launch_bounds__(threads) take_step(int64_t count, const Parame
   constexpr int width = 16 / sizeof(T);
   each_slice(count, slices, [&](const ParameterSlice<T>& p) {
     int64_t begin = 0;
-    if (holds_packs<width>(p.value, p.gradient, p.first, p.second)) {
+    if (holds_packs<width>(p.value, p.gradient, p.first, p.second, p.rounded)) {
       for (int64_t i = threadIdx.x; i < p.n / width; i += threads) update<width>(step, p, i);
       begin = p.n / width * width;
     }

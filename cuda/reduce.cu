@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(threads_a_block<32>) find_largest(Rows size, c
 }  // namespace
 
 template <class T>
-void sum(Stream stream, Reduction size, const T* x, T* y) {
+void sum(Stream stream, Reduction size, const T* x, Accum<T>* y) {
   if (size.outer * size.inner == 0) return;
   if (size.inner == 1)
     sum_all(stream, size.outer, size.n, x, y);

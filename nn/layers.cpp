@@ -23,14 +23,9 @@ void check_sequences(const char* layer, const Variable& x, int64_t features) {
         " features], got ", x.shape());
 }
 
-// A parameter in the type that a layer needs for x: bfloat16 for bfloat16.
-static Variable cast_like(const Variable& x, const Variable& parameter) {
-  return x.dtype() == DType::bfloat16 ? cast(parameter, DType::bfloat16) : parameter;
-}
-
 Variable Linear::operator()(const Variable& x, std::optional<Unary> activation) const {
   check_features("linear", x, weight.size(1));
-  return linear(x, cast_like(x, weight), cast_like(x, bias), activation);
+  return linear(x, weight, bias, activation);
 }
 
 Embedding::Embedding(int64_t tokens, int64_t features, Generator& generator)
@@ -43,7 +38,7 @@ LayerNorm::LayerNorm(int64_t features)
 
 Variable LayerNorm::operator()(const Variable& x) const {
   check_features("layer_norm", x, weight.size(0));
-  return layer_norm(x, cast_like(x, weight), cast_like(x, bias), epsilon);
+  return layer_norm(x, weight, bias, epsilon);
 }
 
 FeedForward::FeedForward(int64_t features, int64_t hidden, Unary activation_, double dropout_, Generator& generator)

@@ -1,6 +1,6 @@
 #pragma once
-// The simple layers. Inputs are [..., features]. Parameters stay in float32 where activations are bfloat16: a layer
-// rounds them as it uses them, and their gradients, moments and updates are float32 (mixed precision).
+// The simple layers. Inputs are [..., features]. Parameters stay in float32 where activations are bfloat16: operations
+// use them rounded (Variable::rounded), and their gradients, moments and updates are float32 (mixed precision).
 #include <optional>
 
 #include "core/functions.h"

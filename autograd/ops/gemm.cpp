@@ -11,8 +11,8 @@ static void run_gemm(const Gemm& g, const Tensor& a, const Tensor& b, const Tens
   CAIRN_RUN("matmul", a, gemm<T>(stream, g, a.data<T>(), b.data<T>(), data_or_null<T>(bias), c.mutable_data<T>()));
 }
 
-// op(a) op(b)
-static Tensor product(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
+// op(a) op(b), rounded to the type of a and b, or as the sums are.
+static Tensor product(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b, bool rounded = true) {
   expect("matmul", {{"the first operand", a, "*A I J"}, {"the second operand", b, "*B K L"}});
   Gemm g;
   g.transpose_a = transpose_a, g.transpose_b = transpose_b;
@@ -24,12 +24,15 @@ static Tensor product(const Tensor& a, const Tensor& b, bool transpose_a, bool t
   check(leading_a == leading_b || a.rank() == 2 || b.rank() == 2, "matmul: leading axes of ", a.shape(), " and ",
         b.shape(), " differ");
   const Shape leading = a.rank() >= b.rank() ? leading_a : leading_b;
-  Tensor c(appended(appended(leading, g.m), g.n), a.dtype(), a.device());
+  Tensor c(appended(appended(leading, g.m), g.n), rounded ? a.dtype() : sums_of(a), a.device());
   g.batch = leading.elements();
   g.share_a = a.rank() == 2;
   g.share_b = b.rank() == 2;
   if (g.share_b && !transpose_a) g.m *= g.batch, g.batch = 1;  // one tall product
-  run_gemm(g, a, b, {}, c);
+  if (rounded)
+    run_gemm(g, a, b, {}, c);
+  else
+    CAIRN_RUN("matmul", a, gemm_sums<T>(stream, g, a.data<T>(), b.data<T>(), c.mutable_data<Accum<T>>()));
   return c;
 }
 
@@ -43,25 +46,27 @@ Variable matmul(const Variable& a, const Variable& b, bool ta, bool tb) {
                 });
 }
 
-// y = x W^T + b over rows:  dx = dy W,  dW = dy^T x,  db = the sum of dy over rows (by the tape).
+// y = x W^T + b over rows:  dx = dy W,  dW = dy^T x,  db = the sum of dy over rows (by the tape). Beside bfloat16, W
+// and b may be float32; their gradients are sums, which are float32 too.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias, std::optional<Unary> activation) {
   // The activation's gradient needs the product. Otherwise the product's kernel computes it, without a pass of its own.
   const bool recorded = recording() && (x.requires_grad() || weight.requires_grad() || bias.requires_grad());
   if (activation && recorded) return unary(*activation, linear(x, weight, bias));
-  const Sizes s = expect("linear", {{"x", x, "*R I"}, {"weight", weight, "O I"}, optional({"bias", bias, "O"})});
+  const Tensor &w = weight.beside(x), &b = bias.beside(x);
+  const Sizes s = expect("linear", {{"x", x, "*R I"}, {"weight", w, "O I"}, optional({"bias", b, "O"})});
   Tensor y(x.shape().with(-1, s['O']), x.dtype(), x.device());
   Gemm g;
   g.m = s['R'], g.n = s['O'], g.k = s['I'], g.transpose_b = true;
   g.activation = activation;
-  run_gemm(g, x, weight, bias, y);
+  run_gemm(g, x, w, b, y);
   return record("linear", y, {x, weight, bias},
-                [x = SavedTensor(x), weight = SavedTensor(weight)](const Tensor& dy) -> Gradients {
+                [x = SavedTensor(x), weight = SavedTensor(w)](const Tensor& dy) -> Gradients {
                   const auto as_matrix = [](const Tensor& t) {
                     return t.reshape({t.shape().without(-1).elements(), t.size(-1)});
                   };
                   const Tensor rows = as_matrix(dy);
                   return {product(rows, weight(), false, false).reshape(x().shape()),
-                          product(rows, as_matrix(x()), true, false), dy};
+                          product(rows, as_matrix(x()), true, false, false), dy};
                 });
 }
 

@@ -29,7 +29,7 @@ static Shape kept(Shape shape, const Axes& axes) {
   return shape;
 }
 
-// Over some axes, which disappear, or with `keep` have one element.
+// Over some axes, which disappear, or with `keep` have one element. A sum has the type of sums.
 static Tensor summed(const Tensor& x, const Axes& axes, bool keep = false) {
   expect("sum", {{"x", x, "*R"}});
   bool chosen[max_rank] = {};
@@ -51,9 +51,9 @@ static Tensor summed(const Tensor& x, const Axes& axes, bool keep = false) {
       to = to.with(last, 1);
     }
     for (int axis = 0; axis <= last; ++axis) size.outer *= y.size(axis);
-    Tensor next(to, x.dtype(), x.device());
+    Tensor next(to, sums_of(x), x.device());
     if (next.elements() == 0) size.n = 0;  // do not loop over empty rows
-    CAIRN_RUN("sum", y, sum<T>(stream, size, y.data<T>(), next.mutable_data<T>()));
+    CAIRN_RUN("sum", y, sum<T>(stream, size, y.data<T>(), next.mutable_data<Accum<T>>()));
     y = next;
   }
   for (int axis = 0; axis < x.rank(); ++axis)
@@ -62,7 +62,7 @@ static Tensor summed(const Tensor& x, const Axes& axes, bool keep = false) {
 }
 
 Variable sum(const Variable& x, const Axes& axes, bool keep) {
-  const Tensor y = summed(x, axes, keep);
+  const Tensor y = summed(x, axes, keep).cast(x.dtype());
   return record("sum", y, {x}, [saved = kept(x.shape(), axes), from = x.shape()](const Tensor& g) -> Gradients {
     return {broadcast_to(g.reshape(saved), from)};
   });

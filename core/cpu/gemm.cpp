@@ -357,9 +357,15 @@ void gemm(Stream, const Gemm& g, const T* a, const T* b, const T* bias, T* c) {
   });
 }
 
+template <class T>
+void gemm_sums(Stream stream, const Gemm& g, const T* a, const T* b, Accum<T>* c) {
+  gemm<T>(stream, g, a, b, nullptr, c);
+}
+
 CAIRN_CPU_TYPES(gemm_tile)
 CAIRN_CPU_TYPES(pack_tile)
 CAIRN_CPU_TYPES(gemm)
+CAIRN_CPU_TYPES(gemm_sums)
 
 }  // namespace cpu
 

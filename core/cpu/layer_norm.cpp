@@ -31,7 +31,7 @@ void layer_norm_forward(Stream, Rows size, double epsilon, const T* x, const T* 
 
 template <class T>
 void layer_norm_backward(Stream, Rows size, const T* x, const T* weight, const Accum<T>* mean, const Accum<T>* rstd,
-                         const T* dy, T* dx, T* dweight, T* dbias) {
+                         const T* dy, T* dx, Accum<T>* dweight, Accum<T>* dbias) {
   // [lesson 4
   // With z = (x - mean) rstd and h = dy weight:
   // dx = rstd (h - mean(h) - z mean(h z)),  dweight = sum dy z,  dbias = sum dy.

@@ -33,6 +33,7 @@ void take_step(std::span<const ParameterSlice<T>> slices, const Options& options
   parallel_tasks(int64_t(slices.size()), [&, step](int64_t task) {
     const ParameterSlice<T> slice = slices[size_t(task)];
     for (int64_t i = 0; slice.gradient && i < slice.n; ++i) update(step, slice, i);
+    for (int64_t i = 0; slice.rounded && i < slice.n; ++i) slice.rounded[i] = bfloat16(float(slice.value[i]));
   });
 }
 

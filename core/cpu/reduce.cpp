@@ -12,7 +12,7 @@ namespace cairn::cpu {
 
 // The summands are cut into chunks of a fixed length; the chunks' sums are added in order.
 template <class T>
-void sum(Stream, Reduction size, const T* x, T* y) {
+void sum(Stream, Reduction size, const T* x, Accum<T>* y) {
   const int64_t outer = size.outer, n = size.n, inner = size.inner;
   const int64_t chunk = inner == 1 ? 1 << 15 : 512, chunks = std::max<int64_t>(1, (n + chunk - 1) / chunk);
   const int64_t chunks_a_task = inner == 1 ? std::max<int64_t>(1, chunk / std::max<int64_t>(1, n)) : 1;

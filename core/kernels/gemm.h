@@ -25,6 +25,8 @@ struct Gemm {
   int64_t stride_b() const { return share_b ? 0 : k * n; }
 };
 
-CAIRN_KERNELS(template <class T> void gemm(Stream, const Gemm&, const T* a, const T* b, const T* bias, T* c);)
+CAIRN_KERNELS(template <class T> void gemm(Stream, const Gemm&, const T* a, const T* b, const T* bias, T* c);
+              // op(A) op(B) as the sums are, not rounded.
+              template <class T> void gemm_sums(Stream, const Gemm&, const T* a, const T* b, Accum<T>* c);)
 
 }  // namespace cairn

@@ -11,7 +11,8 @@ CAIRN_KERNELS(
     template <class T> void layer_norm_forward(Stream, Rows, double epsilon, const T* x, const T* weight, const T* bias,
                                                T* y, Accum<T>* mean, Accum<T>* rstd);
     // Gradients of x [rows, cols], weight [cols] and bias [cols].
-    template <class T> void layer_norm_backward(Stream, Rows, const T* x, const T* weight, const Accum<T>* mean,
-                                                const Accum<T>* rstd, const T* dy, T* dx, T* dweight, T* dbias);)
+    template <class T>
+    void layer_norm_backward(Stream, Rows, const T* x, const T* weight, const Accum<T>* mean, const Accum<T>* rstd,
+                             const T* dy, T* dx, Accum<T>* dweight, Accum<T>* dbias);)
 
 }  // namespace cairn

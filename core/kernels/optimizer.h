@@ -10,15 +10,16 @@
 
 namespace cairn {
 
-// n elements of a parameter: values, gradient and the optimizer's two moments (null if unused). The host cuts
-// parameters into slices of similar length; kernels take any length. If the gradient is null, values and moments stay
-// as they are.
+// n elements of a parameter: values, gradient, the optimizer's two moments (null if unused), and the new values rounded
+// (null if nobody asked for them). The host cuts parameters into slices of similar length; kernels take any length. If
+// the gradient is null, all stay as they are.
 template <class T>
 struct ParameterSlice {
   T* value = nullptr;
   const T* gradient = nullptr;
   T* first = nullptr;
   T* second = nullptr;
+  bfloat16* rounded = nullptr;
   int64_t n = 0;
 };
 

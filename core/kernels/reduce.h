@@ -14,7 +14,7 @@ struct Reduction {
 
 CAIRN_KERNELS(
     // y[o, i] = sum over j of x[o, j, i].
-    template <class T> void sum(Stream, Reduction, const T* x, T* y);
+    template <class T> void sum(Stream, Reduction, const T* x, Accum<T>* y);
     // columns[r]: the column of the largest number of row r, the first of equal ones; a NaN is the largest. There must
     // be at least one column.
     template <class T> void argmax(Stream, Rows, const T* x, int32_t* columns);)

@@ -11,7 +11,8 @@
 namespace cairn {
 
 // The dtype of sums of x's elements, and of what is saved for backward: float32 for bfloat16, else x's dtype.
-inline DType sums_of(const Tensor& x) { return x.dtype() == DType::bfloat16 ? DType::float32 : x.dtype(); }
+inline DType sums_of(DType dtype) { return dtype == DType::bfloat16 ? DType::float32 : dtype; }
+inline DType sums_of(const Tensor& x) { return sums_of(x.dtype()); }
 
 // An operand of an operation, and its requirements: this shape (see expect(); null: any), the device of the first
 // operand, and the dtype of the first operand without `dtype`, which must be floating (or a number, see number()).

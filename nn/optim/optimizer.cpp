@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 
@@ -71,13 +72,20 @@ DeviceArray<ParameterSlice<T>> Optimizer::slices() {
     list.resize(first + size_t((n + length - 1) / length));
     const Tensor& gradient = parameters_[i].grad();
     if (!gradient.defined()) continue;
-    T* const value = parameters_[i].mutable_value().mutable_data<T>();
+    Variable::State& state = parameters_[i].state();
+    // Where layers use the parameter rounded, the step rounds it anew, so that they do not cast it.
+    const bool rounds = std::is_same_v<T, float> && state.rounded.defined();
+    if (rounds) parameters_[i].rounded();  // right also if the step is skipped
+    T* const value = state.value.mutable_data<T>();
+    bfloat16* const rounded = rounds ? state.rounded.mutable_data<bfloat16>() : nullptr;
+    if (rounds) state.rounded_version = state.value.version();
     T* const moment1 = first_.empty() ? nullptr : first_[i].mutable_data<T>();
     T* const moment2 = second_.empty() ? nullptr : second_[i].mutable_data<T>();
-    for (int64_t begin = 0; begin < n; begin += length)
-      list[first + size_t(begin / length)] = {value + begin, gradient.data<T>() + begin,
-                                              moment1 ? moment1 + begin : nullptr, moment2 ? moment2 + begin : nullptr,
-                                              std::min(length, n - begin)};
+    for (int64_t begin = 0; begin < n; begin += length) {
+      const auto from = [begin](auto* x) { return x ? x + begin : x; };
+      list[first + size_t(begin / length)] = {from(value),   from(gradient.data<T>()),   from(moment1), from(moment2),
+                                              from(rounded), std::min(length, n - begin)};
+    }
   }
   return {list, first_value().device()};
 }

@@ -286,6 +286,26 @@ TEST_CASE("a step between forward and backward is an error, not a wrong gradient
   CHECK_THROWS_WITH(backward(loss), ContainsSubstring("was changed after the forward pass"));
 }
 
+TEST_CASE("a step rounds the parameters that a layer needs rounded", "[optimizer]") {
+  for (const Kind& kind : every_kind)
+    for (const Device device : every_device()) {
+      INFO(kind.name << " on " << name(device));
+      const auto draw = [=](uint64_t seed) { return random_tensor({4099}, DType::float32, seed).to(device).clone(); };
+      Variable x(draw(1), true);
+      x.rounded();
+      x.mutable_value() = draw(2);  // as move_to() does
+      CHECK(cairn::same_bits(x.rounded().to(Device::cpu), x.value().cast(DType::bfloat16).to(Device::cpu)));
+      const auto optimizer = kind.of({x});
+      for (int step = 0; step < 4; ++step) {
+        if (step >= 2) x.mutable_value().copy_from(draw(3));                                    // as loading does
+        x.mutable_grad() = Tensor::full({4099}, step % 2 ? NAN : 0.3, DType::float32, device);  // NAN: skipped
+        optimizer->step();
+        CHECK(x.state().rounded_version == x.value().version());  // no layer casts it
+        CHECK(cairn::same_bits(x.state().rounded.to(Device::cpu), x.value().cast(DType::bfloat16).to(Device::cpu)));
+      }
+    }
+}
+
 // ------------------------------------------------------------------------------------------------------- bad arguments
 
 TEST_CASE("optimizers refuse bad settings", "[optimizer]") {

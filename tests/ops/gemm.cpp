@@ -87,7 +87,7 @@ OPERATION("linear") {
   op.backward_reads = {0, 1};
   op.gradients_round_once = false;
   op.cublas_order = true;
-  op.forward = [](const Variables& t) { return Variables{linear(t[0], t[1], t[2]), linear(t[0], t[1], {})}; };
+  op.forward = [](const auto& t) { return Variables{linear(t[0], t[1], wide(t[2])), linear(t[0], wide(t[1]), {})}; };
   op.reference = [](const Tensors& t) {
     const Tensor rows = t[0].reshape({t[0].shape().without(-1).elements(), t[0].size(-1)});
     const auto product = reference_matmul(rows, t[1], false, true), bias = as_double(t[2]);
@@ -105,6 +105,23 @@ OPERATION("linear") {
       for (const int64_t out : {4, 0, 1, 17}) add(leading, in, out);
   // More than one part of the rows, the columns, the depth; a split depth.
   for (const Shape& size : {Shape{130, 600, 40}, {110, 3, 450}, {3, 1100, 35}}) add({size[0]}, size[1], size[2]);
+  op.refuses({Tensor({2}, DType::bfloat16), Tensor({4, 2}, DType::float64), Tensor({4})},
+             "linear: weight is float64, x is bfloat16");
+}
+
+TEST_CASE("gradients of float32 parameters beside bfloat16 are not rounded", "[gpu][linear]") {
+  const auto run = [](Device device, DType activations) {
+    const auto make = [=](const Shape& shape, uint64_t seed, DType dtype = DType::float32) {
+      return Variable(random_integers(shape, -9, 9, dtype, seed).to(device), true);  // exact in bfloat16
+    };
+    const Variables p = {make({16, 40}, 1), make({16}, 2), make({40}, 3), make({40}, 4)};
+    const Variable x = make({67, 40}, 5, activations);
+    backward(linear(x, p[0], p[1]), make({67, 16}, 6, activations));
+    backward(layer_norm(x, p[2], p[3]), x);
+    return p;
+  };
+  const Variables found = run(Device::cuda, DType::bfloat16), expected = run(Device::cpu, DType::float32);
+  for (size_t i = 0; i < 4; ++i) CHECK(difference(found[i].grad(), expected[i].grad()) <= tolerance::float32);
 }
 
 TEST_CASE("linear without recording computes the activation as the product ends", "[linear]") {

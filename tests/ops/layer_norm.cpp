@@ -5,7 +5,7 @@
 namespace {
 
 auto forward_with(double epsilon) {
-  return [epsilon](const Variables& t) { return Variables{layer_norm(t[0], t[1], t[2], epsilon)}; };
+  return [epsilon](const Variables& t) { return Variables{layer_norm(t[0], t[1], wide(t[2]), epsilon)}; };
 }
 auto reference_with(double epsilon) {
   return [epsilon](const Tensors& t) {
