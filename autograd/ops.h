@@ -77,15 +77,15 @@ Variable mean(const Variable& x, const Axes& axes, bool keep = false);
 Variable max(const Variable& x);  // the first of equal elements gets the gradient; a NaN is the largest
 Variable max(const Variable& x, const Axes& axes, bool keep = false);
 // The gradient of broadcasting from `shape` to x's shape, which the tape takes: sums over the axes that were stretched
-// or added. A sum of bfloat16 is float32.
+// or added. Of bfloat16 they are float32.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
 // ---- matrices (ops/gemm.cpp)
 // op(a) op(b): [..., m, k] and [..., k, n] -> [..., m, n]; one operand may be a single matrix. A transposed operand has
 // the shape [..., k, m] or [..., n, k]. Error: sizes disagree.
 Variable matmul(const Variable& a, const Variable& b, bool transpose_a = false, bool transpose_b = false);
-// activation(x weight^T + bias): [..., in], [out, in], [out] -> [..., out]. bias may be undefined. Beside bfloat16 x,
-// weight and bias may be float32, as in layer_norm; they are used rounded, and their gradients are not rounded.
+// activation(x weight^T + bias): [..., in], [out, in], [out] -> [..., out]. bias may be undefined. If x is
+// bfloat16, weight and bias may be float32, as in layer_norm: they are rounded, and their gradients are not.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias, std::optional<Unary> activation = {});
 
 // ---- rows

@@ -1,6 +1,7 @@
 #pragma once
 // The tape records operations and computes gradients by going back over them. It sums gradients to the shapes of
-// broadcast inputs, rounds them to their type and adds them up, so an operation's gradient is only its mathematics.
+// broadcast inputs, converts them to the inputs' types and adds them up, so an operation's gradient is only its
+// mathematics.
 #include <functional>
 #include <optional>
 #include <string>
@@ -59,9 +60,9 @@ class SavedTensor {
 };
 
 // The result of an operation, as a variable. If an input needs a gradient, it records the inputs and `gradient`, which
-// maps the gradient of `value` to one gradient for each input. These may have the shape that the input was broadcast
-// to, and float32 in place of bfloat16 or the reverse. An undefined input is one that was not given; what the function
-// returns for it is ignored.
+// maps the gradient of `value` to one gradient for each input. A gradient may have the shape that the input was
+// broadcast to. For a bfloat16 input it may be float32, and the reverse. An undefined input is one that was not given;
+// what the function returns for it is ignored.
 Variable record(const char* operation, Tensor value, const std::vector<Variable>& inputs, GradientFunction gradient);
 
 // Adds d (weight * loss) / d leaf to the gradient of every leaf that `loss` depends on, and frees what the graph

@@ -43,17 +43,17 @@ class Variable {
   const T* data() const {
     return value().data<T>();
   }
-  // The value for an operation on x: float32 beside bfloat16 is rounded to it (mixed precision).
-  const Tensor& beside(const Variable& x) const {
-    const bool rounds = x.value().dtype() == DType::bfloat16 && value().dtype() == DType::float32 && defined();
+  // The value as an operation on x needs it: if x is bfloat16, a float32 value is rounded (mixed precision).
+  Tensor beside(const Variable& x) const {
+    const bool rounds = defined() && dtype() == DType::float32 && x.value().dtype() == DType::bfloat16;
     return rounds ? rounded() : value();
   }
-  // The value in bfloat16, which is kept until the value changes. An optimizer's step changes both. Not for two threads
-  // at once.
-  const Tensor& rounded() const {
+  // A bfloat16 copy of the value, which is kept until the value changes. An optimizer's step updates both. Two threads
+  // must not call it at once.
+  Tensor rounded() const {
     State& s = state();
-    if (s.rounded_version != s.value.version()) s.rounded = s.value.cast(DType::bfloat16);
-    s.rounded_version = s.value.version();
+    if (!s.is_rounded()) s.rounded = s.value.cast(DType::bfloat16);
+    s.set_rounded();
     return s.rounded;
   }
   // For changing a leaf in place (to initialize, load or optimize it). A later backward pass that needs the old numbers
@@ -78,11 +78,18 @@ class Variable {
 
   struct State {
     Tensor value, grad;
-    Tensor rounded;                // the value in bfloat16, once it was asked for,
-    uint64_t rounded_version = 0;  // and the version of the value that it has
     bool requires_grad = false;
     std::shared_ptr<Node> node;  // the operation that made it; null for a leaf
     bool has_optimizer = false;
+    Tensor rounded;                // the value in bfloat16, once it was asked for,
+    uint64_t rounded_version = 0;  // the version of the value that was rounded, and its elements
+    const void* rounded_from = nullptr;
+
+    bool is_rounded() const {
+      return rounded.defined() && rounded_version == value.version() && rounded_from == value.raw() &&
+             rounded.shape() == value.shape();
+    }
+    void set_rounded() { rounded_version = value.version(), rounded_from = value.raw(); }
   };
   State& state() const {
     check(defined(), "variable: this variable was never given a value");

@@ -1,5 +1,5 @@
 #pragma once
-// A block of memory on a device, shared by the tensors over it, with a count of its changes.
+// A block of memory on a device, shared by the tensors over it, with a version.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ class Storage {
   size_t bytes() const { return bytes_; }
 
   // Rises with every change, so that an operation that saved this memory notices changes. No two storages have the
-  // same.
+  // same version.
   uint64_t version() const { return version_; }
   void changed() { version_ = ++changes_; }
 

@@ -3,8 +3,9 @@
 //   y = z weight + bias,  z = (x - mean) rstd,  rstd = 1 / sqrt(variance + epsilon)
 //   dx = rstd (h - mean(h) - z mean(h z)) with h = dy weight,  dweight = sum_r dy z,  dbias = sum_r dy
 //
-// x, y, dy, dx [rows, cols], weight, bias and their gradients [cols] in float32 or bfloat16; mean, rstd [rows] and all
-// arithmetic in float32. The variance is computed from differences from the mean, in a second pass over the row.
+// x, y, dy, dx [rows, cols], weight and bias [cols] in float32 or bfloat16; the gradients of weight and bias, mean,
+// rstd [rows] and all arithmetic in float32. The variance is computed from differences from the mean, in a second pass
+// over the row.
 //
 // Launch. y and dx: a warp takes a row of up to 1024 elements, four rows a block, and keeps it in registers (for dx,
 // those of x and dy). A block of 256 threads takes a longer row, which it reads three times for y, twice for dx.

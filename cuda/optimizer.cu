@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(most_blocks)
   if (threadIdx.x == 0) prepare_state(std::sqrt(sum), settings, *state);
 }
 
-// Updates elements i of all arrays of a slice, which are T or packs of it. A moment that is null counts as 0.
+// Updates elements i of all arrays of a slice, or a pack of them. A moment that is null counts as 0.
 template <int width, class Step, class T>
 __device__ void update(const Step& step, const ParameterSlice<T>& p, int64_t i) {
   using Word = Pack<T, width>;

@@ -11,7 +11,7 @@ static void run_gemm(const Gemm& g, const Tensor& a, const Tensor& b, const Tens
   CAIRN_RUN("matmul", a, gemm<T>(stream, g, a.data<T>(), b.data<T>(), data_or_null<T>(bias), c.mutable_data<T>()));
 }
 
-// op(a) op(b), rounded to the type of a and b, or as the sums are.
+// op(a) op(b). Not `rounded`: a product of bfloat16 is float32.
 static Tensor product(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b, bool rounded = true) {
   expect("matmul", {{"the first operand", a, "*A I J"}, {"the second operand", b, "*B K L"}});
   Gemm g;
@@ -46,13 +46,13 @@ Variable matmul(const Variable& a, const Variable& b, bool ta, bool tb) {
                 });
 }
 
-// y = x W^T + b over rows:  dx = dy W,  dW = dy^T x,  db = the sum of dy over rows (by the tape). Beside bfloat16, W
-// and b may be float32; their gradients are sums, which are float32 too.
+// y = x W^T + b over rows:  dx = dy W,  dW = dy^T x,  db = the sum of dy over rows (by the tape). If x is
+// bfloat16, W and b may be float32. Their gradients are float32.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias, std::optional<Unary> activation) {
   // The activation's gradient needs the product. Otherwise the product's kernel computes it, without a pass of its own.
   const bool recorded = recording() && (x.requires_grad() || weight.requires_grad() || bias.requires_grad());
   if (activation && recorded) return unary(*activation, linear(x, weight, bias));
-  const Tensor &w = weight.beside(x), &b = bias.beside(x);
+  const Tensor w = weight.beside(x), b = bias.beside(x);
   const Sizes s = expect("linear", {{"x", x, "*R I"}, {"weight", w, "O I"}, optional({"bias", b, "O"})});
   Tensor y(x.shape().with(-1, s['O']), x.dtype(), x.device());
   Gemm g;

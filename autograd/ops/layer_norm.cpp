@@ -6,7 +6,7 @@
 namespace cairn {
 
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias, double epsilon) {
-  const Tensor &w = weight.beside(x), &b = bias.beside(x);
+  const Tensor w = weight.beside(x), b = bias.beside(x);
   const Sizes s = expect("layer_norm", {{"x", x, "*R C"}, {"weight", w, "C"}, {"bias", b, "C"}});
   const Rows size{s['R'], s['C']};
   const DType sums = sums_of(x);

@@ -29,7 +29,7 @@ static Shape kept(Shape shape, const Axes& axes) {
   return shape;
 }
 
-// Over some axes, which disappear, or with `keep` have one element. A sum has the type of sums.
+// Over some axes, which disappear, or with `keep` have one element. Sums of bfloat16 are float32.
 static Tensor summed(const Tensor& x, const Axes& axes, bool keep = false) {
   expect("sum", {{"x", x, "*R"}});
   bool chosen[max_rank] = {};

@@ -26,7 +26,7 @@ struct Gemm {
 };
 
 CAIRN_KERNELS(template <class T> void gemm(Stream, const Gemm&, const T* a, const T* b, const T* bias, T* c);
-              // op(A) op(B) as the sums are, not rounded.
+              // C = op(A) op(B), not rounded; without bias and activation.
               template <class T> void gemm_sums(Stream, const Gemm&, const T* a, const T* b, Accum<T>* c);)
 
 }  // namespace cairn

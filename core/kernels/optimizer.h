@@ -10,9 +10,9 @@
 
 namespace cairn {
 
-// n elements of a parameter: values, gradient, the optimizer's two moments (null if unused), and the new values rounded
-// (null if nobody asked for them). The host cuts parameters into slices of similar length; kernels take any length. If
-// the gradient is null, all stay as they are.
+// n elements of a parameter: values, gradient, the optimizer's two moments (null if unused), and a bfloat16 copy of the
+// new values (null if no layer uses one). The host cuts parameters into slices of similar length; kernels take any
+// length. If the gradient is null, all stay as they are.
 template <class T>
 struct ParameterSlice {
   T* value = nullptr;

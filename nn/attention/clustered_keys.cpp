@@ -142,8 +142,8 @@ extern const AttentionVariant clustered_keys_variant{
       const int64_t least = int64_t(std::bit_ceil(uint64_t(variant->count)));
       variant->block =
           spec.integer("block", std::max<int64_t>(64, least), 1, 1 << 20,
-                       "positions of a block, a power of two, by default not below the clusters; fewest pairs near "
-                       "sqrt(clusters * length / 3)");
+                       "positions of a block, a power of two; by default at least the clusters. Without top, fewest "
+                       "pairs near sqrt(clusters * length / 3)");
       if (!std::has_single_bit(uint64_t(variant->block)) || variant->block < variant->count)
         spec.fail(concat("option block: expected a power of two, at least the ", variant->count, " clusters, got ",
                          variant->block));

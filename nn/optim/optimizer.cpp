@@ -73,12 +73,12 @@ DeviceArray<ParameterSlice<T>> Optimizer::slices() {
     const Tensor& gradient = parameters_[i].grad();
     if (!gradient.defined()) continue;
     Variable::State& state = parameters_[i].state();
-    // Where layers use the parameter rounded, the step rounds it anew, so that they do not cast it.
+    // If layers use a rounded copy, the step writes the new one, so that they do not cast.
     const bool rounds = std::is_same_v<T, float> && state.rounded.defined();
-    if (rounds) parameters_[i].rounded();  // right also if the step is skipped
+    if (rounds) parameters_[i].rounded();  // a skipped step writes nothing, so the copy must be right before it
     T* const value = state.value.mutable_data<T>();
     bfloat16* const rounded = rounds ? state.rounded.mutable_data<bfloat16>() : nullptr;
-    if (rounds) state.rounded_version = state.value.version();
+    if (rounds) state.set_rounded();
     T* const moment1 = first_.empty() ? nullptr : first_[i].mutable_data<T>();
     T* const moment2 = second_.empty() ? nullptr : second_[i].mutable_data<T>();
     for (int64_t begin = 0; begin < n; begin += length) {

@@ -1,6 +1,6 @@
 # Tests of the CUDA kernels, included by tests/CMakeLists.txt unless CAIRN_CUDA is OFF. The program cairn-cuda-tests runs the
 # cases with the tag gpu, here and in tests/ops. Without a CUDA device it exits with 77, which CTest shows as skipped. With
-# CAIRN_CUDA=HOST it runs once in each order of execution, and includes the tests of the emulator (tests/cuda/emulator).
+# CAIRN_CUDA=HOST each case runs in each order of execution, in a process of its own, and the program includes the tests of the emulator (tests/cuda/emulator).
 set(folder ${CMAKE_CURRENT_LIST_DIR})
 file(GLOB cuda_test_sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.cu)
 list(REMOVE_ITEM cuda_test_sources ${folder}/main.cpp)
@@ -36,14 +36,14 @@ endif()
 file(GLOB kernels ${folder}/*.cu)
 set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX)
 target_sources(cairn-cuda-tests PRIVATE ${emulator_test_sources})
-# Each case is a process of its own, so that all processors have work until the end. Under the sanitizers a case takes long, so
+# A process of its own for each case, so that all processors have work until the end. Under the sanitizers a case takes long, so
 # only the shuffled order runs, with another seed each time.
 set(orders forward shuffled)
 if(CAIRN_SANITIZE)
   set(orders shuffled)
 endif()
 foreach(order IN LISTS orders)
-  # (The name of the run has no other use than to differ: Catch2's module names its files after the arguments.)
+  # (--name only makes the arguments differ: Catch2's module names its files after them.)
   catch_discover_tests(cairn-cuda-tests TEST_SPEC "[gpu]~[host]~[planted]~[program]" TEST_PREFIX "gpu: ${order}: "
                        EXTRA_ARGS --name ${order} PROPERTIES LABELS gpu ENVIRONMENT CAIRN_HOST_CUDA_ORDER=${order}
                        COST 1000)  # some are among the longest, so they begin first

@@ -109,21 +109,6 @@ OPERATION("linear") {
              "linear: weight is float64, x is bfloat16");
 }
 
-TEST_CASE("gradients of float32 parameters beside bfloat16 are not rounded", "[gpu][linear]") {
-  const auto run = [](Device device, DType activations) {
-    const auto make = [=](const Shape& shape, uint64_t seed, DType dtype = DType::float32) {
-      return Variable(random_integers(shape, -200, 200, dtype, seed).to(device), true);  // exact in bfloat16
-    };
-    const Variables p = {make({16, 40}, 1), make({16}, 2), make({40}, 3), make({40}, 4)};
-    const Variable x = make({67, 40}, 5, activations);
-    backward(linear(x, p[0], p[1]), make({67, 16}, 6, activations));
-    backward(layer_norm(x, p[2], p[3]), x);
-    return p;
-  };
-  const Variables found = run(Device::cuda, DType::bfloat16), expected = run(Device::cpu, DType::float32);
-  for (size_t i = 0; i < 4; ++i) CHECK(difference(found[i].grad(), expected[i].grad()) <= tolerance::float32);
-}
-
 TEST_CASE("linear without recording computes the activation as the product ends", "[linear]") {
   const NoGrad no_grad;
   // The last ones: several tiles; a split depth; no depth.
@@ -219,6 +204,21 @@ TEST_CASE("products of float32 on CUDA may be of operands rounded to TF32", "[gp
   const Tensor y = matmul(a.to(Device::cuda), b.to(Device::cuda), false, true).value();
   set_float32_products(Float32Products::full);
   CHECK(difference(y, reference_matmul(a, b, false, true)) <= tolerance::float32);
+}
+
+TEST_CASE("gradients of float32 parameters beside bfloat16 are not rounded", "[gpu][linear]") {
+  const auto run = [](Device device, DType activations) {
+    const auto make = [=](const Shape& shape, uint64_t seed, DType dtype = DType::float32) {
+      return Variable(random_integers(shape, -200, 200, dtype, seed).to(device), true);  // exact in bfloat16
+    };
+    const Variables p = {make({16, 40}, 1), make({16}, 2), make({40}, 3), make({40}, 4)};
+    const Variable x = make({67, 40}, 5, activations);
+    backward(linear(x, p[0], p[1]), make({67, 16}, 6, activations));
+    backward(layer_norm(x, p[2], p[3]), x);
+    return p;
+  };
+  const Variables found = run(Device::cuda, DType::bfloat16), expected = run(Device::cpu, DType::float32);
+  for (size_t i = 0; i < 4; ++i) CHECK(difference(found[i].grad(), expected[i].grad()) <= tolerance::float32);
 }
 
 #endif

@@ -51,7 +51,7 @@ inline std::vector<Device> every_device() {
 #endif
 }
 
-// A parameter as a model has it: float32, also beside bfloat16.
+// A parameter as a model has it: float32, even where x is bfloat16.
 inline Variable wide(const Variable& x) { return x.value().dtype() == DType::bfloat16 ? cast(x, DType::float32) : x; }
 
 // Equal to the last bit, NaN or not.
