@@ -84,8 +84,8 @@ Tensor sum_to(const Tensor& x, const Shape& shape);
 // op(a) op(b): [..., m, k] and [..., k, n] -> [..., m, n]; one operand may be a single matrix. A transposed operand has
 // the shape [..., k, m] or [..., n, k]. Error: sizes disagree.
 Variable matmul(const Variable& a, const Variable& b, bool transpose_a = false, bool transpose_b = false);
-// activation(x weight^T + bias): [..., in], [out, in], [out] -> [..., out]. bias may be undefined. If x is
-// bfloat16, weight and bias may be float32, as in layer_norm: they are rounded, and their gradients are not.
+// activation(x weight^T + bias): [..., in], [out, in], [out] -> [..., out]. bias may be undefined. If x is bfloat16,
+// weight and bias may be float32, as in layer_norm: they are rounded, and their gradients are not.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias, std::optional<Unary> activation = {});
 
 // ---- rows

@@ -57,7 +57,7 @@ class Variable {
     return s.rounded;
   }
   // For changing a leaf in place (to initialize, load or optimize it). A later backward pass that needs the old numbers
-  // fails.
+  // fails, unless it has the rounded copy of them.
   Tensor& mutable_value() { return state().value; }
   const Shape& shape() const { return state().value.shape(); }
   int64_t size(int axis) const { return state().value.size(axis); }

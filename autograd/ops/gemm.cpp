@@ -46,8 +46,8 @@ Variable matmul(const Variable& a, const Variable& b, bool ta, bool tb) {
                 });
 }
 
-// y = x W^T + b over rows:  dx = dy W,  dW = dy^T x,  db = the sum of dy over rows (by the tape). If x is
-// bfloat16, W and b may be float32. Their gradients are float32.
+// y = x W^T + b over rows:  dx = dy W,  dW = dy^T x,  db = the sum of dy over rows (by the tape). If x is bfloat16,
+// W and b may be float32. Their gradients are float32.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias, std::optional<Unary> activation) {
   // The activation's gradient needs the product. Otherwise the product's kernel computes it, without a pass of its own.
   const bool recorded = recording() && (x.requires_grad() || weight.requires_grad() || bias.requires_grad());

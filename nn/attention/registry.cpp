@@ -175,7 +175,7 @@ std::string full_attention_note(const Attention& attention, int64_t queries, int
 std::string describe_attention_variants() {
   std::string text = "  all except linear\n      :scale=0  factor of the scores; 0: 1/sqrt(head size)\n";
   for (const AttentionVariant* variant : attention_variants()) {
-    SpecReader reader({variant, "25", {}});
+    SpecReader reader({variant, "25", {}});  // so many clusters leave the defaults as they usually are
     variant->make(reader);
     text += concat("  ", variant->name);
     if (!reader.number_asked().empty()) text += concat("-<", reader.number_asked(), ">");

@@ -1,6 +1,7 @@
 # Tests of the CUDA kernels, included by tests/CMakeLists.txt unless CAIRN_CUDA is OFF. The program cairn-cuda-tests runs the
 # cases with the tag gpu, here and in tests/ops. Without a CUDA device it exits with 77, which CTest shows as skipped. With
-# CAIRN_CUDA=HOST each case runs in each order of execution, in a process of its own, and the program includes the tests of the emulator (tests/cuda/emulator).
+# CAIRN_CUDA=HOST each case runs in each order of execution, in a process of its own, and the program includes the tests of the
+# emulator (tests/cuda/emulator).
 set(folder ${CMAKE_CURRENT_LIST_DIR})
 file(GLOB cuda_test_sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.cu)
 list(REMOVE_ITEM cuda_test_sources ${folder}/main.cpp)
