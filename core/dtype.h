@@ -52,8 +52,17 @@ inline constexpr DType dtype_of = [] {
   if constexpr (std::is_same_v<T, bool>) return DType::boolean;
 }();
 
-// The type of sums of T: float for bfloat16, else T.
+// The type of sums of T: float for bfloat16, else T. (Not std::conditional with a condition on T: there g++ and clang
+// make different symbols of a function, and what both compiled does not link.)
 template <class T>
-using Accum = std::conditional_t<std::is_same_v<T, bfloat16>, float, T>;
+struct Sums {
+  using Type = T;
+};
+template <>
+struct Sums<bfloat16> {
+  using Type = float;
+};
+template <class T>
+using Accum = typename Sums<T>::Type;
 
 }  // namespace cairn
