@@ -30,6 +30,7 @@ std::string style() {
 .picture .hidden{fill:var(--soft)}.picture .hidden+text{fill:var(--surface)}.picture .found{fill:none;stroke:var(--c2);stroke-width:2}
 .picture .wrong{fill:var(--bad);fill-opacity:.22;stroke:var(--bad)}.picture .wrong+text,.picture .bad{fill:var(--bad);font-weight:700}
 .picture .dots{stroke-width:6;stroke-linecap:round}
+.picture .dash1{stroke-dasharray:7 4}.picture .dash2{stroke-dasharray:2 3}
 )";
   for (int i = 0; i < colors; ++i)
     css += concat(".picture .s", i, "{stroke:var(--c", i, ")}.picture .f", i, "{fill:var(--c", i, ")}.picture .t", i,
@@ -186,7 +187,7 @@ double draw_series(Canvas& canvas, const Series& series, const Mapping& x, const
     pen = is_point;
   }
   const std::string color = concat('s', series.color % colors);
-  canvas.path(line, concat("line ", color));
+  canvas.path(line, concat("line ", color, series.dash > 0 ? concat(" dash", series.dash) : ""));
   canvas.path(dots, concat("line dots ", color));
   return last;
 }

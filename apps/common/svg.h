@@ -35,6 +35,7 @@ struct Series {
   std::vector<double> x, y;
   int color = 0;
   bool dots = false;
+  int dash = 0;  // 0: a solid line, 1: dashes, 2: points
 };
 // A range of x with a text.
 struct Mark {

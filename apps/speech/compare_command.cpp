@@ -309,12 +309,13 @@ struct Comparison {
     learning.y = {.label = "phone error rate on dev", .low = 0, .percent = true};
     std::map<std::string, std::vector<std::pair<double, double>>> points;  // by attention
     for (const Trained& model : models) {
-      const bool is_first = points.count(model.attention()) == 0;
+      const size_t before = points[model.attention()].size();  // models with this attention
       points[model.attention()].emplace_back(1e3 * own(model).seconds, own(model).rate);
       for (size_t seed = 0; seed < model.curves.size(); ++seed) {
         svg::Series& curve = learning.series.emplace_back(model.curves[seed]);
         curve.color = color_of(model.attention());
-        if (seed == 0 && is_first) curve.name = model.attention();  // short, and once for each color
+        curve.dash = int(before % 3);
+        if (seed == 0 && before == 0) curve.name = model.attention();  // short, and once for each color
       }
     }
     for (auto& [spec, all] : points) {
@@ -327,7 +328,9 @@ struct Comparison {
     }
     page.figures({{svg::draw(forward),
                    "A point is a model with its own attention. Lower left is better. The paper's figure 1a."},
-                  {svg::draw(learning), "A line is a training. The paper's figure 7a."}},
+                  {svg::draw(learning),
+                   "A line is a training. Of several models with one attention, the tables' first has solid lines, the "
+                   "second dashes, the third points. The paper's figure 7a."}},
                  2);
     replace_file(path, {page.html()});
   }
