@@ -78,9 +78,9 @@ done
 compare more-clusters "$runs"
 compare clusters-960 full-1 --join 3 --attention i-clustered-100,i-clustered-200,i-clustered-300,i-clustered-400
 
-# Variants whose keys are the queries
+# Variants whose keys are the queries, beside the others: tables 1 and 2 and figure 7a, one seed
 for attention in shared-full lsh-1 lsh-4; do first "$attention-1" --attention "$attention"; done
-compare table-shared "full-1 shared-full-1 lsh-1-1 lsh-4-1" \
+compare table-shared "full-1 shared-full-1 lsh-1-1 lsh-4-1 clustered-100-1 i-clustered-100-1" \
   --attention full,shared-full,lsh-1,lsh-4,clustered-100,clustered-200,i-clustered-100,i-clustered-200,oracle-top-32
 
 # Is a window better because heads start by looking at neighbors? Heads that start at random distances
