@@ -3,7 +3,7 @@
 # with plain calls of the program speech. DATA: made by speech prepare. OUT: a folder for the runs and pages. OPTIONS go
 # to every training and comparison, for example --device cuda. Call it again to continue where it stopped. SPEECH: the
 # program (default: build/cpu/bin/speech). SHORTEN=4 makes a quarter of the steps, ONLY_FIRST=1 ends after table 1 for
-# one seed, about twenty minutes on two cores. All takes about two hours.
+# one seed, about twenty minutes on two cores. All takes two to three hours.
 set -euo pipefail
 [ $# -ge 2 ] || { sed -n 's/^# \?//p' "$0" | sed 1d | head -5 >&2; exit 2; }
 data=$1 out=$2
