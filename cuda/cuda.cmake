@@ -22,6 +22,7 @@ if(CAIRN_CUDA STREQUAL HOST)
     set_source_files_properties(${emulator} PROPERTIES COMPILE_OPTIONS "-fno-sanitize=thread"
                                 COMPILE_DEFINITIONS CAIRN_HOST_CUDA_TSAN=1)
   endif()
+  set_source_files_properties(${emulator} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   target_sources(cairn PRIVATE ${emulator})
 
 elseif(CAIRN_CUDA STREQUAL ON)
