@@ -23,6 +23,7 @@ import math
 import pathlib
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -87,6 +88,8 @@ def main():
     parser.add_argument("--index", type=pathlib.Path, help="what `apt-cache show` printed, instead of a download")
     parser.add_argument("out", type=pathlib.Path)
     options = parser.parse_args()
+    if not shutil.which("text-search"):
+        sys.exit("debian_questions: error: text-search is not on the PATH; after a build: PATH=$PWD/build/cpu/bin:$PATH")
     packages = read_packages(options.index.read_text(errors="replace") if options.index else apt_cache())
     tokens = token_counts(sorted({text for p in packages for text in (p.name, p.summary, p.description)}), options.model)
     packages = [p for p in packages if tokens[p.description] in DESCRIPTION_TOKENS and p.summary]
