@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """check_sources.py BUILD: reads every source and header by itself, with the newest compilers here, and what it includes.
 
-BUILD is a configured build folder; its compile_commands.json tells how files are compiled.
+BUILD is a configured build folder without precompiled headers; its compile_commands.json tells how files are compiled.
 
 clang-include-cleaner 18 or later (Debian: clang-tools-19) reads each file. So
   - each file compiles alone, headers too, and without warnings where BUILD makes them errors (CAIRN_WERROR);
@@ -81,11 +81,9 @@ def faults(cleaner, build, name):
 
 
 def portable(command):
-    """A command's words that every compiler understands: no precompiled header of the build's own clang, no sanitizers."""
+    """A command's words that every compiler understands: no sanitizers."""
     sanitizing = ("-fsanitize", "-fno-sanitize", "-DCAIRN_HOST_CUDA_ASAN")
-    words = shlex.split(command)
-    return [word for before, word in zip([""] + words, words)
-            if "-Xclang" not in (before, word) and not word.startswith(sanitizing)]
+    return [word for word in shlex.split(command) if not word.startswith(sanitizing)]
 
 
 def compile_only(compiler, entry):

@@ -374,7 +374,8 @@ std::string sheet(const std::string& title, const std::string& description, cons
   const int rows = std::max(1, (int(pictures.size()) + columns - 1) / columns);
   Canvas canvas;
   for (int i = 0; i < int(pictures.size()); ++i) {
-    const double x = picture_width * (i % columns) + side, y = picture_height * (i / columns) + side;
+    const int row = i / columns, column = i % columns;
+    const double x = picture_width * column + side, y = picture_height * row + side;
     // A picture within a picture has a place and a size, into which it fits itself.
     std::string picture = pictures[size_t(i)].svg;
     const std::string page_class = " class=\"picture\"";

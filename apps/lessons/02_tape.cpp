@@ -27,7 +27,7 @@ struct Number {
 };
 
 // Appends a node with gradient 0.
-Number record(double value, std::vector<Number> inputs, std::function<Gradients(double)> backward) {
+Number record(double value, const std::vector<Number>& inputs, std::function<Gradients(double)> backward) {
   // [lesson 2
   Node node{value, 0, {}, std::move(backward)};
   for (const Number& input : inputs) node.inputs.push_back(input.place);

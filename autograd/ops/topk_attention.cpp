@@ -9,7 +9,7 @@ namespace cairn {
 // The sizes of q, k, v, clusters, topk [B, H, C, T], mass [B, H, C] and of `more`.
 static Sizes expect_topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Clusters& clusters,
                                    const Tensor& topk, const Tensor& mass, const AttentionOptions& options,
-                                   Operand more) {
+                                   const Operand& more) {
   const Sizes s =
       expect_attention("topk_attention", q, k, v, options,
                        {of_type(DType::int32, "topk", topk, "B H C T"), optional({"mass", mass, "B H C"}), more});

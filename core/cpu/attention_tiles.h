@@ -79,7 +79,7 @@ void score_tile(const AttentionOperands<T>& in, const Tile& t, T* scores, const 
             in.k.at(t.batch, t.k0, t.head), in.k.row_stride, 0.0, scores, t.row(), packed_keys);
   // Loops without branches, which the compiler vectorizes.
   constexpr T hidden = -std::numeric_limits<T>::infinity();
-  const Positions positions = mask;
+  const auto positions = static_cast<const Positions&>(mask);
   if (!positions.sees_all(t.q0, t.q1, t.k0, t.k1)) {
     for (int64_t i = t.q0; i < t.q1; ++i) {
       T* const row = scores + (i - t.q0) * t.row();

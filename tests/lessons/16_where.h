@@ -63,14 +63,16 @@ void check_own_times() {
 void check_embedded() {
   Generator generator(1);
   const Model model(4096, generator);
-  const auto [words, classes] = some_words(8, 128, 4096);
+  const Batch batch = some_words(8, 128, 4096);
   const Variable one(model.table.value(), true), other(model.table.value(), true);
-  const Variable expected = matmul(one_hot(words, 4096), one);
-  compare_numbers("embedded: a number", embedded(other, words), expected);
-  check(embedded(other, words).requires_grad(), "embedded: the table gets no gradient");
+  const Variable expected = matmul(one_hot(batch.words, 4096), one);
+  compare_numbers("embedded: a number", embedded(other, batch.words), expected);
+  check(embedded(other, batch.words).requires_grad(), "embedded: the table gets no gradient");
   backward(sum(square(expected)));
-  const Measured step = measured([&] { backward(cross_entropy(model(words, {true, &generator}), classes)); });
-  const Measured alone = measured([&] { backward(sum(square(embedded(other, words)))); });
+  const Measured step = measured([&] {
+    backward(cross_entropy(model(batch.words, {true, &generator}), batch.classes));
+  });
+  const Measured alone = measured([&] { backward(sum(square(embedded(other, batch.words)))); });
   compare_numbers("embedded: the gradient of the table", other.grad(), one.grad(), 1e-4);
   check(alone.megabytes < 4, "embedded: ", alone.megabytes,
         " MB to read 1024 rows, expected less than 4; in a step: ", step.spans);
