@@ -33,8 +33,8 @@ def desk(build):
             print(f"FAILED: {what}")
             wrong.append(what)
 
-    lesson(ROOT, "--build", build, "export", tree)
-    expect("a folder that exists is refused", re.match("lesson: .* is there", lesson(ROOT, "--build", build, "export", tree)))
+    lesson(ROOT, "export", tree)
+    expect("a folder that exists is refused", re.match("lesson: .* is there", lesson(ROOT, "export", tree)))
     expect("no right answers among the wrong ones", not list(tree.glob("tests/lessons/*.txt")))
     for name in subprocess.run(["grep", "-rl", r"\[lesson [0-9]", ROOT / "apps", ROOT / "autograd", ROOT / "core", ROOT / "cuda", ROOT / "nn"],
                                stdout=subprocess.PIPE, text=True).stdout.splitlines():

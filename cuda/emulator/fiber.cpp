@@ -39,8 +39,6 @@ cairn_host_cuda_switch:
   popq %rbp
   ret
 .size cairn_host_cuda_switch, .-cairn_host_cuda_switch
-.section .note.GNU-stack, "", @progbits
-.text
 )");
 #endif
 

@@ -1,4 +1,6 @@
 // The patches of images, and what clusters share, by hand.
+#include <unistd.h>
+
 #include <filesystem>
 
 #include "apps/pixels/model.h"
