@@ -70,8 +70,9 @@ struct Comparison {
       for (const SavedRun& each : models) {
         each.model->bert->encoder.swap_attention(spec);
         same += same_most_attended(*each.model, some, compute.seed) / double(models.size());
-        for (int64_t seed = compute.seed; seed < compute.seed + seeds; ++seed)
-          found.push_back(answer(*each.model, questions, answer_tokens, batch, seed, true));
+        for (int64_t i = 0; i < seeds; ++i)
+          found.push_back(answer(*each.model, questions, answer_tokens, batch,
+                                 int64_t(uint64_t(compute.seed) + uint64_t(i)), true));
       }
       add_row(spec, found, same);
     }

@@ -22,7 +22,7 @@ namespace cairn::answers {
 static constexpr double output_scale = 10;
 
 void Settings::fields(SettingFields& f) {
-  f("data", data, Text::file, "the questions, written by apps/answers/debian_questions.py");
+  f("data", data, Text::file, "the questions, written by apps/answers/debian_questions.py", Keep::may_change);
   f("model", model, Text::folder, "folder of a published BERT model");
   f("attention", attention, one_variant, "attention variant (listed below)");
   f("max-tokens", max_tokens, {8, 1 << 20},

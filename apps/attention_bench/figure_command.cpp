@@ -64,6 +64,11 @@ struct Figure {
     used_threads = threads();
     specs = split_specs(attention);
     check<UsageError>(!specs.empty(), "--attention: expected a variant");
+    check<UsageError>(!settings.shared.is_product(),
+                      "--what: a product has no attention to compare; see attention-bench run");
+    for (const std::string& spec : specs)
+      check<UsageError>(settings.shared.what != What::cluster || make_attention(spec)->clusters() > 0,
+                        "--what cluster: attention '", spec, "' has no clusters");
     std::vector<int64_t> all;
     name_in_errors("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
     RunFolder folder(out, line.config());
@@ -102,6 +107,8 @@ struct Figure {
 
   void draw_again() {
     read_figure();
+    check<UsageError>(RunFolder::lines_in(out).empty(), "--out ", out,
+                      ": has a figure that was measured there; choose another folder");
     RunFolder folder(out, line.config());
     write(folder);
     tell_result();

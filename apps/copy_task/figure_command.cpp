@@ -132,6 +132,7 @@ Json config_of(const Cell& cell) {
 void read_result(Cell& cell) try {
   const fs::path file = cell.folder / "result.json";
   if (fs::exists(file)) cell.result = read_json(file);
+  if (!cell.result.is_null()) cell.result.at("stopped").get<bool>();
   result_of(cell);  // reports damage
 } catch (const Json::exception&) {
   throw damaged(cell.folder / "result.json");

@@ -42,6 +42,7 @@ static void generate_command(CommandLine& line) {
   line.threads();
   line.footer("Example:\n  language-model generate --run run --prompt 'And the LORD said' --temperature 0.5");
   line.parse();
+  check<UsageError>(!prompt.empty(), "--prompt: expected at least a byte");
   const SavedRun<Settings, Model> run("--run", folder);
   if (int64_t(prompt.size()) > run.settings.context)
     note(concat("--prompt: the model sees its last ", run.settings.context, " bytes, of ", prompt.size()), line.quiet);

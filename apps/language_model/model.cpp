@@ -38,7 +38,8 @@ Batch::Batch(const std::string& text, const std::vector<int64_t>& begins, int64_
 }
 
 void Settings::fields(SettingFields& f) {
-  f("text", text, Text::file, "the text to learn: any file, read as bytes. Its last tenth is held out");
+  f("text", text, Text::file, "the text to learn: any file, read as bytes. Its last tenth is held out",
+    Keep::may_change);
   f("attention", model.attention, one_variant, "attention variant that can be causal (listed below)");
   f("context", context, {2, 1 << 20}, "bytes that the model sees at once");
   f("batch", batch, {1, 1 << 20}, "windows of the text per step");
@@ -109,7 +110,7 @@ char next_byte(const Model& model, const std::string& text, double temperature, 
   const Batch seen(text.substr(text.size() - size_t(n)) + '\0', {0}, n, model.embedding.weight.device());
   const Generator generator;
   const Tensor last = slice(model(seen.input, {.generator = &generator}), 1, n - 1, n).value().to(Device::cpu);
-  if (temperature == 0) return char(argmax(last).data<int32_t>()[0]);
+  if (temperature < 1e-3) return char(argmax(last).data<int32_t>()[0]);
   const std::vector<float> share = softmax(last / temperature).value().to_vector<float>();
   double left = random.uniform();
   size_t byte = 0;

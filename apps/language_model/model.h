@@ -73,7 +73,7 @@ struct Model : Module {
 // With `every` > 1 only every so many-th window counts. Throws Interrupted if the user asks to stop and `may_stop`.
 double bits_per_byte(const Model& model, const std::string& text, int64_t every, bool may_stop);
 
-// The byte that the model writes behind a text: drawn from the softmax of logits / temperature; with temperature 0, the
+// The byte that the model writes behind a text: drawn from the softmax of logits / temperature; below 0.001, the
 // likeliest one.
 char next_byte(const Model& model, const std::string& text, double temperature, RandomStream& random);
 // What the model writes behind a text: so many bytes, with temperature 0.7.

@@ -42,7 +42,8 @@ Images::Images(const std::string& folder, const std::string& part, int64_t patch
 }
 
 void Settings::fields(SettingFields& f) {
-  f("data", data, Text::folder, "the folder with the four files of Fashion-MNIST (or MNIST), unpacked");
+  f("data", data, Text::folder, "the folder with the four files of Fashion-MNIST (or MNIST), unpacked",
+    Keep::may_change);
   f("attention", model.attention, one_variant, "attention variant (listed below)");
   f("patch", patch, {1, side}, "a position is a patch of so many pixels in each direction: 1, 2, 4, 7, 14 or 28");
   f("batch", batch, {1, 10000}, "images per step");

@@ -101,17 +101,22 @@ struct Comparison {
     std::vector<std::string> folders;
     std::istringstream all(runs);
     for (std::string folder; std::getline(all, folder, ',');) folders.push_back(folder);
+    std::vector<std::unique_ptr<SavedRun>> saved;
     std::vector<Json> configs;
-    for (const std::string& folder : folders) configs.push_back(RunFolder::config("--runs", folder));
+    for (const std::string& folder : folders) {
+      saved.push_back(std::make_unique<SavedRun>("--runs", folder, device));
+      SettingFields fields;
+      saved.back()->settings.fields(fields);
+      configs.push_back(fields.config());
+    }
     std::set<std::pair<std::string, Json>> seen;
     for (size_t i = 0; i < folders.size(); ++i) {
-      auto run = std::make_unique<SavedRun>("--runs", folders[i], device);
       std::string name = name_of(configs[i], configs);
       if (!seen.insert({name, configs[i].at("seed")}).second) name += concat(", ", folders[i]);
       const auto same = std::find_if(models.begin(), models.end(), [&](const Trained& m) { return m.name == name; });
       Trained& model = same == models.end() ? models.emplace_back() : *same;
       model.name = name;
-      model.seeds.push_back(std::move(run));
+      model.seeds.push_back(std::move(saved[i]));
     }
     const SavedRun& first = *models[0].seeds[0];
     corpus = read_corpus(TensorReader(data.empty() ? first.settings.data : data));

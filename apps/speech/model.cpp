@@ -54,7 +54,7 @@ Model::Model(const Settings& settings, int64_t filterbanks, int64_t classes, Gen
   output.bias.mutable_value().mutable_data<float>()[0] = blank_at_start;
   if (settings.init == Settings::Start::plain) return;
   RandomStream random(generator.seed(), 0, Purpose::initialize, generator.next_parameter());
-  name_in_errors("--init offset", [&] {
+  name_in_errors(settings.init == Settings::Start::far ? "--init far" : "--init offset", [&] {
     for (MultiHeadAttention* attention : encoder.attentions())
       start_at_offsets(*attention, offsets_of(settings, attention->key == nullptr, random));
   });

@@ -139,6 +139,7 @@ void compare_command(CommandLine& line) {
   name_in_errors("--variants", [&] {
     for (const std::string& spec : specs) embedder.set_attention(spec);  // checks it
   });
+  cut_sequences(texts.tokens, embedder.tokenizer(), all.back(), sequences);  // is there enough text?
   RunFolder kept(out, line.config());
   Json rows = Json::array();
   std::string text = concat("Files: ", texts.tokens.size(), counts_of(texts.skipped), '\n');

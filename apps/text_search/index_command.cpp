@@ -69,14 +69,14 @@ struct Indexing {
     embed_new(embedder, file, index);
   }
 
-  // The rows of `old` by text, if it was made with the same model and settings as `index`.
+  // The rows of `old` by text. Error (UsageError): it was made with another model or settings than `index`.
   std::unordered_map<std::string_view, const Tensor*> rows_of(const Index& old, const Index& index) const {
     std::unordered_map<std::string_view, const Tensor*> rows;
     if (old.fingerprint == index.fingerprint && old.attention == index.attention && old.seed == index.seed)
       for (const Record& record : old.records) rows.emplace(record.text, &record.row);
-    else if (!old.fingerprint.empty())
-      note(concat(out, ": was made with another model or other settings, so all passages are embedded again"),
-           line.quiet);
+    else
+      check<UsageError>(old.fingerprint.empty(), "--out ", out,
+                        ": was made with another model or other settings; choose another file, or delete it");
     return rows;
   }
 

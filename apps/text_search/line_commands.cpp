@@ -1,5 +1,6 @@
 // text-search embed and tokenize: the embeddings and the tokens of a text file's lines.
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
@@ -29,7 +30,7 @@ void check_given(const std::string& file) {
 std::vector<std::string> lines_in(const std::string& file) {
   if (file != "-") return lines_of(read_file(file));
   const std::string text(std::istreambuf_iterator<char>(std::cin), {});
-  check<DataError>(!std::cin.bad(), "standard input: cannot be read");
+  check<DataError>(std::ferror(stdin) == 0, "standard input: cannot be read");
   return lines_of(text);
 }
 
