@@ -38,8 +38,8 @@ std::string first_fault(const Tensor& x) {
 
 CheckFinite::CheckFinite(const NamedVariables& names) {
   check(!living, "check_finite: another one lives on this thread");
-  living = this;
   for (const auto& [name, parameter] : names) modules_[&parameter.state()] = name;
+  living = this;
 }
 
 CheckFinite::~CheckFinite() { living = nullptr; }

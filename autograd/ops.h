@@ -131,7 +131,8 @@ struct KeySet {
   AttentionOptions options{};
   // If not 1: only keys at distances that are a multiple of it. The pattern counts every `classes`-th position.
   int64_t classes = 1;
-  Tensor without{};     // if defined, int32 [B, H, N, any], rising, then -1: these keys of a query are left out
+  Tensor without{};     // if defined, int32 [B, H, N, any], rising, then -1: these keys of a query are left out. The
+                        //   other keys, of all sets, must not weigh less than rounding errors of these
   Clusters clusters{};  // if `only` is defined, int32 [B, H, C, any], rising, then -1: a query attends to the keys of
   Tensor only{};        //   its cluster, whatever the mask says
 };

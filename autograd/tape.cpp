@@ -125,7 +125,7 @@ void backward(const Variable& output, const Tensor& gradient) {
   const NoGrad no_grad;
   const CheckFinite* const finite = CheckFinite::current();
   Variable::State& state = output.state();
-  if (!state.node) return add_to(state.grad, gradient);
+  if (!state.node) return add_to(state.grad, state.grad.defined() ? gradient : gradient.clone());
 
   const std::vector<Node*> order = ordered(state.node.get());
   for (const Node* node : order)

@@ -177,8 +177,8 @@ void choose(Compare op, F&& f) {
 }
 #undef CAIRN_CASE
 
-// x as another element type; bfloat16 is converted by way of float. A number beyond an integer type becomes the nearest
-// number of this type, NaN becomes 0.
+// x as another element type; bfloat16 is converted by way of float. A floating number beyond an integer type becomes
+// the nearest number of this type, NaN becomes 0. An integer beyond it keeps its low bits, as in C++.
 template <class To, class From>
 CAIRN_HD To convert(From x) {
   if constexpr (std::is_same_v<From, To>)

@@ -48,6 +48,7 @@ static Tensor random_tensor(Shape shape, DType dtype, RandomStream& sequence, ui
 }
 
 Tensor random_uniform(Shape shape, double low, double high, RandomStream& sequence, DType dtype) {
+  check(std::isfinite(high - low), "random_uniform: from ", low, " to ", high, ", expected finite numbers");
   // Bisection: the last number that stays below `high` when it is rounded to the type.
   double last = low, beyond = high;
   visit(dtype, [&]<class T>(T) {

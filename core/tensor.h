@@ -73,8 +73,8 @@ class Tensor {
 
   Tensor clone() const;
   Tensor to(Device device) const;  // itself if it is there already
-  // Itself if it has this type already. A number beyond an integer type becomes the type's nearest number, NaN becomes
-  // 0.
+  // Itself if it has this type already. A floating number beyond an integer type becomes the type's nearest number, NaN
+  // becomes 0. An integer beyond it keeps its low bits.
   Tensor cast(DType dtype) const;
   // Copies the numbers of `source` (same shape and dtype, any device) to this tensor's memory.
   void copy_from(const Tensor& source);

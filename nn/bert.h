@@ -25,7 +25,7 @@ struct Bert : Module {
   LayerNorm norm;
   Encoder encoder;
 
-  // Error (UsageError): a size below 1.
+  // Errors: as Encoder(); a size below 0.
   Bert(const BertOptions& options, Generator& generator);
   void fields(Fields& f) override;
 

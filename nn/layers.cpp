@@ -81,7 +81,8 @@ Tensor sinusoidal_positions(int64_t n, int64_t features) {
 
 Variable SinusoidalPositions::operator()(const Variable& x, int64_t first) const {
   const int64_t end = first + x.size(1);
-  if (!table_.defined() || table_.size(0) < end || table_.dtype() != x.dtype() || table_.device() != x.device())
+  if (!table_.defined() || table_.size(0) < end || table_.size(1) != x.size(2) || table_.dtype() != x.dtype() ||
+      table_.device() != x.device())
     table_ = sinusoidal_positions(end + end / 2, x.size(2)).to(x.device()).cast(x.dtype());
   return x + table_.slice(first, end);
 }

@@ -48,6 +48,11 @@ Variable EncoderLayer::operator()(const Variable& x, const AttentionMask& mask, 
                   [&](const Variable& z) { return feed_forward(z, context); });
 }
 
+static void check_crosses(const Attention& attention) {
+  check<UsageError>(!attention.shares_keys(), "attention '", attention.spec(),
+                    "' uses the queries as keys, so it has no cross attention");
+}
+
 Encoder::Encoder(const TransformerOptions& options, Generator& generator) {
   check_options(options);
   for (int64_t i = 0; i < options.layers; ++i) layers.push_back(std::make_unique<EncoderLayer>(options, generator));
@@ -57,7 +62,10 @@ Encoder::Encoder(const TransformerOptions& options, Generator& generator) {
 Variable Encoder::operator()(const Variable& x, const AttentionMask& mask, const Context& context,
                              const Variable& memory) const {
   check_sequences("encoder", x, layers.front()->norm1.weight.size(0));
-  if (memory.defined()) check_sequences("encoder: memory", memory, layers.front()->norm1.weight.size(0));
+  if (memory.defined()) {
+    check_sequences("encoder: memory", memory, layers.front()->norm1.weight.size(0));
+    check_crosses(*layers.front()->attention.attention);
+  }
   Variable y = x;
   for (size_t i = 0; i < layers.size(); ++i) {
     const trace::Span span("encoder layer", "module", i);
@@ -78,8 +86,7 @@ void Encoder::swap_attention(const std::string& spec, const std::map<std::string
 
 static std::unique_ptr<Attention> make_cross_attention(const DecoderOptions& options) {
   auto attention = make_attention(options.cross_attention, options.attention_defaults);
-  check<UsageError>(!attention->shares_keys(), "attention '", options.cross_attention,
-                    "' uses the queries as keys, so it has no cross attention");
+  check_crosses(*attention);
   return attention;
 }
 

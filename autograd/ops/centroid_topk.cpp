@@ -8,7 +8,7 @@ namespace cairn {
 // A^c = softmax(scale Q^c K^T), m = sum of A^c over the top keys, B = sum of A^c V over the other keys.
 CentroidTopK centroid_topk(const Tensor& centroids, const Tensor& k, const Tensor& v, int64_t top, bool with_rest,
                            const AttentionOptions& options, const Tensor& given) {
-  check<UsageError>(top >= 1, "centroid_topk: k = ", top, ", expected at least 1");
+  check<UsageError>(top >= 1, "centroid_topk: top = ", top, ", expected at least 1");
   const Sizes s = expect_attention("centroid_topk", centroids, k, v, options,
                                    {optional(of_type(DType::int32, "the given top keys", given, "B H N T"))});
   const AttentionSize size = kernel_size(s, options);
@@ -16,7 +16,7 @@ CentroidTopK centroid_topk(const Tensor& centroids, const Tensor& k, const Tenso
   CentroidTopK result{Tensor({size.B, size.H, size.N, top}, DType::int32, k.device()),
                       Tensor(rows, sums_of(k), k.device()), Tensor(rows, k.dtype(), k.device()), Tensor()};
   if (given.defined()) {
-    check(s['T'] == top, "centroid_topk: k = ", top, ", but ", s['T'], " top keys are given");
+    check(s['T'] == top, "centroid_topk: top = ", top, ", but ", s['T'], " top keys are given");
     check_top_keys("centroid_topk", given, size.S);
     result.topk.copy_from(given);
   }

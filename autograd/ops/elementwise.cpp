@@ -63,8 +63,11 @@ Variable pow(const Variable& x, double exponent) { return pow(x, Tensor::full({}
 
 Variable affine(const Variable& x, double alpha, double beta) {
   expect("affine", {number({"x", x, "*R"})});
-  check(is_floating(x.dtype()) || (alpha == std::trunc(alpha) && beta == std::trunc(beta)), "affine: ", alpha, " x + ",
-        beta, " for int32 x, expected whole numbers");
+  const auto fits = [](double number) {
+    return number == std::trunc(number) && number >= INT32_MIN && number <= INT32_MAX;
+  };
+  check(is_floating(x.dtype()) || (fits(alpha) && fits(beta)), "affine: ", alpha, " x + ", beta,
+        " for int32 x, expected whole numbers of int32");
   Tensor y = empty_like(x);
   CAIRN_RUN_NUMBERS("affine", y, affine<T>(stream, y.elements(), alpha, beta, x.data<T>(), y.mutable_data<T>()));
   return record("affine", y, {x},

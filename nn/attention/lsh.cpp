@@ -88,7 +88,7 @@ struct Lsh : Attention {
 };
 
 std::unique_ptr<Attention> make(SpecReader& spec) {
-  constexpr int64_t maximum = 0x7ffffffe;
+  constexpr int64_t maximum = 1 << 30;
   auto variant = std::make_unique<Lsh>();
   BucketOptions& options = variant->options_of_buckets;
   variant->rounds = spec.number("rounds");

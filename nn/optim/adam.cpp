@@ -13,7 +13,7 @@ Adam::Adam(std::vector<Variable> parameters, double learning_rate, const AdamOpt
   const char* const name = options.rectified ? "r_adam" : "adam";
   check_option(name, "beta1", options.beta1, 0, 1);
   check_option(name, "beta2", options.beta2, 0, 1);
-  check_option(name, "epsilon", options.epsilon, std::numeric_limits<double>::min(), INFINITY);
+  check_option(name, "epsilon", options.epsilon, std::numeric_limits<float>::min(), INFINITY);
   check_option(name, "weight_decay", options.weight_decay, 0, INFINITY);
 }
 

@@ -94,11 +94,10 @@ template DeviceArray<ParameterSlice<double>> Optimizer::slices();
 template DeviceArray<ParameterSlice<bfloat16>> Optimizer::slices();
 
 void Optimizer::check_parameter(size_t i) const {
-  const Tensor &value = parameters_[i].value(), &moment = first_.empty() ? value : first_[i];
   const std::string name = concat("parameter ", i), its_gradient = concat("the gradient of ", name);
   expect("optimizer", {{"parameter 0", first_value(), nullptr},
-                       {"its moment", moment, "*R"},
-                       {name.c_str(), value, "*R"},
+                       optional({"its moment", first_.empty() ? Tensor() : first_[i], "*R"}),
+                       {name.c_str(), parameters_[i].value(), "*R"},
                        optional({its_gradient.c_str(), parameters_[i].grad(), "*R"})});
 }
 

@@ -12,9 +12,9 @@
 namespace cairn {
 namespace {
 
-int count_of(size_t n) {
-  check(n <= size_t(std::numeric_limits<int>::max()), "MPI: ", n,
-        " elements in one message, expected at most 2^31 - 1");
+int count_of(size_t n, const char* unit) {
+  check(n <= size_t(std::numeric_limits<int>::max()), "MPI: ", n, ' ', unit,
+        " in one message, expected at most 2^31 - 1");
   return int(n);
 }
 
@@ -38,13 +38,14 @@ class MpiCommunicator : public Communicator {
           "MPI: a sum over ranks: expected float32 or float64, got ", name(x.dtype()));
     const MPI_Datatype type = x.dtype() == DType::float32 ? MPI_FLOAT : MPI_DOUBLE;
     Tensor host = x.to(Device::cpu);
-    MPI_Allreduce(MPI_IN_PLACE, host.mutable_raw(), count_of(size_t(x.elements())), type, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, host.mutable_raw(), count_of(size_t(x.elements()), "elements"), type, MPI_SUM,
+                  MPI_COMM_WORLD);
     if (x.device() != Device::cpu) x.copy_from(host);
   }
 
   void broadcast(Tensor& x) override {
     Tensor host = x.to(Device::cpu);
-    MPI_Bcast(host.mutable_raw(), count_of(host.bytes()), MPI_BYTE, 0, MPI_COMM_WORLD);
+    MPI_Bcast(host.mutable_raw(), count_of(host.bytes(), "bytes"), MPI_BYTE, 0, MPI_COMM_WORLD);
     if (x.device() != Device::cpu) x.copy_from(host);
   }
 

@@ -52,6 +52,7 @@ TEST_CASE("the first operation with a result that is not finite is named, with m
   Generator generator(1);
   Two model(generator);
   const Variable x(Tensor::full({2, 3}, 1));
+  CHECK_ERROR(CheckFinite({{"bias", Variable()}}), "variable: this variable was never given a value");
   const CheckFinite finite(named_parameters(model));
   backward(sum(model(x)));
   SECTION("in the forward pass") {

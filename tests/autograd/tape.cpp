@@ -249,6 +249,9 @@ TEST_CASE("a leaf owns its gradient, which may be changed in place", "[tape]") {
   backward(a + b, seed);
   Variable(a).mutable_grad().mutable_data<float>()[0] = 5;
   CHECK(b.grad().to_vector<float>() == std::vector<float>{1, 1});
+  const Variable c(Tensor::zeros({2}), true);
+  backward(c, seed);
+  Variable(c).mutable_grad().mutable_data<float>()[0] = 5;
   CHECK(seed.to_vector<float>() == std::vector<float>{1, 1});
 }
 

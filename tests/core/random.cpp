@@ -136,6 +136,7 @@ TEST_CASE("uniform numbers are within their bounds after rounding to their type,
   check_inside(DType::bfloat16, 0, 1);
   check_inside(DType::bfloat16, 1000, 1008);
   check_inside(DType::int32, -4, -2);
+  CHECK_ERROR(random_uniform({2}, 0, INFINITY, random), "random_uniform: from 0 to inf, expected finite numbers");
 }
 
 TEST_CASE("a generator's draws have the step at which they are made", "[random]") {

@@ -83,4 +83,6 @@ TEST_CASE("a decoder layer refuses attention that cannot do what it asks", "[nn]
   options.cross_attention = "shared-full";
   CHECK_THROWS_WITH(DecoderLayer(options, generator),
                     ContainsSubstring("attention 'shared-full' uses the queries as keys"));
+  const Encoder shared({.layers = 1, .heads = 2, .head_size = 3, .attention = "shared-full"}, generator);
+  CHECK_THROWS_WITH(shared(x, {}, {}, memory), ContainsSubstring("attention 'shared-full' uses the queries as keys"));
 }

@@ -327,7 +327,7 @@ TEST_CASE("optimizers refuse bad settings", "[optimizer]") {
     CHECK_THROWS_WITH(RAdam({x}, 1, {.beta1 = bad}), ContainsSubstring("r_adam: expected beta1 in [0, 1)"));
     CHECK_THROWS_WITH(Adam({x}, 1, {.beta2 = bad}), ContainsSubstring("adam: expected beta2 in [0, 1)"));
   }
-  CHECK_THROWS_AS(Adam({x}, 1, {.epsilon = 0}), UsageError);
+  CHECK_THROWS_AS(Adam({x}, 1, {.epsilon = 1e-46}), UsageError);  // 0 in float32
   CHECK_THROWS_AS(Sgd({x}, 1, {.momentum = 1, .weight_decay = 0}), UsageError);
   CHECK_NOTHROW(RAdam({x}, 0, {.beta1 = 0, .beta2 = 0}));
   Adam optimizer({x}, 1);
@@ -364,6 +364,10 @@ TEST_CASE("optimizers refuse bad parameters and gradients", "[optimizer]") {
   give(x, {1, 1, 1});
   CHECK_THROWS_WITH(optimizer.step(), ContainsSubstring("expected parameter 0 of shape [2], got [3]"));
   CHECK(optimizer.state().step == 0);
+
+  Sgd plain({x, y}, 1, {.momentum = 0, .weight_decay = 0});
+  y.mutable_value() = Tensor::zeros({1}, DType::float64);
+  CHECK_THROWS_WITH(plain.step(), ContainsSubstring("parameter 1 is float64, parameter 0 is float32"));
 }
 
 #if CAIRN_HAS_CUDA  // against the CPU

@@ -285,7 +285,7 @@ TEST_CASE("centroid_topk refuses what it cannot compute", "[centroid_topk]") {
   const auto of = [&](int64_t top, const Tensor& given = {}) {
     return centroid_topk(x.q, x.k, x.v, top, true, {}, given);
   };
-  CHECK_ERROR(of(0), "centroid_topk: k = 0, expected at least 1");
+  CHECK_ERROR(of(0), "centroid_topk: top = 0, expected at least 1");
   CHECK_THROWS_AS(of(0), UsageError);
   check_refusals("centroid_topk", heads_and({{"the given top keys", "B H N T", Taken::optional}}),
                  {x.q, x.k, x.v, Tensor::zeros({2, 3, 4, 1}, DType::int32)},
@@ -296,7 +296,7 @@ TEST_CASE("centroid_topk refuses what it cannot compute", "[centroid_topk]") {
                    Tensor dk = zeros_like(x.k), dv = zeros_like(x.v);
                    centroid_topk_backward(t[0], t[1], t[2], {}, r, t[3], t[4], dk, dv);
                  });
-  CHECK_ERROR(of(2, Tensor({2, 3, 4, 1}, DType::int32)), "centroid_topk: k = 2, but 1 top keys are given");
+  CHECK_ERROR(of(2, Tensor({2, 3, 4, 1}, DType::int32)), "centroid_topk: top = 2, but 1 top keys are given");
   CHECK_ERROR(of(1, Tensor::full({2, 3, 4, 1}, 5, DType::int32)), "centroid_topk: topk[0] is 5, expected -1 to 4");
   for (int32_t second : {0, 1}) {  // equal and falling: neither rises
     Tensor keys = Tensor::full({2, 3, 4, 2}, -1, DType::int32);

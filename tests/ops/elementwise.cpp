@@ -137,6 +137,8 @@ OPERATION("with a number") {
   for (const Shape& shape : {Shape{}, Shape{0}, Shape{1031}}) op.add(shape);
   op.refuses({Tensor({2, 3}, DType::int32)}, "affine: 0.25 x + 0 for int32 x, expected whole numbers");
   op.refuses({Tensor({2, 3}, DType::boolean)}, "affine: x must be floating or int32, got bool");
+  CHECK_ERROR(affine(Tensor({1}, DType::int32), 1, 3e9),
+              "affine: 1 x + 3e+09 for int32 x, expected whole numbers of int32");
 }
 
 // Sums of these numbers need more digits than float32 has.
