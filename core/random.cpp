@@ -1,6 +1,7 @@
 #include "core/random.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/dispatch.h"

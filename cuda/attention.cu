@@ -32,6 +32,8 @@
 // e (D + M) / 64 bytes a score. Floor: operands and results once. Bound by arithmetic.
 #include "core/kernels/attention.h"
 
+#include <algorithm>
+
 #include "core/workspace.h"
 #include "cuda/attention_mma.cuh"
 

@@ -20,6 +20,8 @@
 //
 // Launch. A block of 128 threads prepares the planes and goes through tiles of queries; a warp has 32 queries of each,
 // or 16 in float32. Traffic: e D + 8 bytes a query, the floor, and the planes for each block.
+#include <cmath>
+
 #include "core/kernels/hash_codes.h"
 #include "cuda/mma_tiles.cuh"
 

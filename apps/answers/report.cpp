@@ -1,5 +1,6 @@
 // The report of a training: its curves, and the paper's figure 8.
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>

@@ -1,5 +1,7 @@
 #include "apps/common/training.h"
 
+#include <cmath>
+#include <filesystem>
 #include <system_error>
 #include <utility>
 

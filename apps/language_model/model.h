@@ -2,7 +2,6 @@
 // A transformer that predicts the next byte of a text: embedded bytes plus fixed positions, a causal encoder, and a
 // linear layer.
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -1,5 +1,6 @@
 // The report of a training: its curve, what the model wrote on the way, and what its heads look at.
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "apps/common/format.h"

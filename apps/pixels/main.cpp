@@ -1,4 +1,6 @@
 // pixels: a transformer whose positions are pixels or small patches learns what is in an image.
+#include <algorithm>
+
 #include "apps/common/format.h"
 #include "apps/common/training_run.h"
 #include "apps/common/variants.h"

@@ -1,5 +1,11 @@
 #include "apps/pixels/model.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
 #include "apps/common/variants.h"
 #include "core/ops.h"
 #include "nn/io/hash.h"

@@ -1,6 +1,9 @@
 // The report of a training: its curve, and the clusters of the model's positions.
-#include "apps/common/report.h"
+#include <algorithm>
+#include <cmath>
+
 #include "apps/common/progress.h"
+#include "apps/common/report.h"
 #include "apps/pixels/model.h"
 #include "nn/io/json.h"
 

@@ -1,6 +1,5 @@
 #pragma once
 // Finds the text files below folders, and reads them.
-#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>

@@ -8,7 +8,6 @@
 #include <numeric>
 #include <set>
 #include <string_view>
-#include <system_error>
 
 #include "apps/text_search/files.h"
 #include "core/error.h"

@@ -1,6 +1,7 @@
 #pragma once
 // The asynchronous copies that kernels use through inline PTX (cuda/mma.cuh). They are in a header, compiled with the
 // kernels, so that sanitizers check their reads and writes.
+#include <cstdint>
 #include <cstring>
 #include <vector>
 

@@ -1,8 +1,8 @@
 // The language model's bits and what it writes, against a model of known probabilities.
 #include "apps/language_model/model.h"
 
+#include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <string>
 
 #include "nn/io/file.h"

@@ -1,5 +1,6 @@
 // Speech: features, batches and decoding. speech.txt has the program's sessions.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,6 @@
 // The measures of text-search compare against slow, simple computations.
 #include "apps/text_search/compare.h"
 
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 

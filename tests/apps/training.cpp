@@ -1,7 +1,6 @@
 // Training, by a loop of this test and by the copy task's.
 #include "apps/common/training.h"
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>

@@ -2,6 +2,7 @@
 #include "apps/text_search/wordpiece.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <iterator>
 #include <sstream>
 #include <utility>

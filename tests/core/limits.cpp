@@ -1,5 +1,6 @@
 #include "core/limits.h"
 
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <string>

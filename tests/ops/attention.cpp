@@ -1,10 +1,7 @@
-#include <malloc.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
-#include <new>
 
 #include "tests/ops/attention_test.h"
 
@@ -16,6 +13,10 @@ std::atomic<int64_t> heap, heap_peak;
 }  // namespace
 
 #if !CAIRN_SANITIZED  // sanitizers have their own
+#include <malloc.h>
+
+#include <new>
+
 void* operator new(size_t bytes) {
   void* const block = std::malloc(bytes);
   if (!block) throw std::bad_alloc();
