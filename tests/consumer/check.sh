@@ -10,8 +10,8 @@ step=$1 build=$2 work=$3 cmake=$4 generator=$5 compiler=$6
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../..
 learns() {
-  "$@" | tee "$work/printed"
-  awk '$1 == "loss" { loss[++count] = $2 } END { exit !(count == 2 && loss[2] < 0.9 * loss[1]) }' "$work/printed"
+  "$@" | tee "$work/printed-$step"
+  awk '$1 == "loss" { loss[++count] = $2 } END { exit !(count == 2 && loss[2] < 0.9 * loss[1]) }' "$work/printed-$step"
 }
 case $step in
   install)
