@@ -68,8 +68,8 @@ struct Encoder : Module {
     if (final_norm) f("final_norm", *final_norm);
   }
   // x [B, N, features] -> the same shape. Layer i draws as layer context.layer + i. With a `memory` [B, S, features],
-  // every layer is cross attention to it, in place of self-attention. Error (UsageError): a variant that shares keys has
-  // none.
+  // every layer is cross attention to it, in place of self-attention. Error (UsageError): there is a memory, and the
+  // variant uses the queries as keys.
   Variable operator()(const Variable& x, const AttentionMask& mask, const Context& context,
                       const Variable& memory = {}) const;
 
