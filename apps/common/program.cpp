@@ -76,7 +76,7 @@ std::vector<std::string> command_names(const CLI::App& app) {
 [[noreturn]] void unexpected(const CLI::App& command, const std::string& title) {
   std::vector<std::string> words = command.remaining();
   if (words.size() > 1 && words.front() == "--") words.erase(words.begin());
-  const std::string& word = words.front();
+  const std::string word = words.front().c_str();
   const std::string name = word.starts_with('-') ? word.substr(0, word.find('=')) : word;
   std::vector<std::string> known = command_names(command);
   for (const CLI::Option* option : command.get_options())
@@ -95,7 +95,12 @@ void parse_words(CLI::App& app, int argc, char** argv) {
       check<UsageError>(!word.starts_with("--") || word.find('=') + 1 != word.size(), word.substr(0, word.find('=')),
                         ": expected a value after it");
     }
-    app.parse(argc, argv);
+    // CLI11 makes a list of a word [a, b]. A NUL at its end, which no user can give, prevents that.
+    std::vector<std::string> words(argv + 1, argv + argc);
+    for (std::string& word : words)
+      if (word.starts_with('[') && word.ends_with(']')) word += '\0';
+    std::reverse(words.begin(), words.end());
+    app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
     print(app.help(before));
     throw HelpShown();
@@ -122,6 +127,10 @@ void keep_standard_streams() {
 
 // Help texts in 80 columns.
 struct WrappedHelp : CLI::Formatter {
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    const std::string usage = CLI::Formatter::make_usage(app, "");  // CLI11 2.6 prints a name in place of "Usage:"
+    return std::string(usage).insert(usage.find(':') + 1, name.empty() ? "" : " " + name);
+  }
   std::string make_option_desc(const CLI::Option* option) const override {
     std::istringstream words(CLI::Formatter::make_option_desc(option));
     std::string text, line;

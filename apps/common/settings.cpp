@@ -146,13 +146,13 @@ void SettingFields::add_choice(const char* name, const std::vector<std::string>&
 void SettingFields::words(const char* name, std::vector<std::string>& values, const std::string& help) {
   if (!command_) return;
   const auto take = [this, name, &values](const CLI::results_t&) {
-    values = command_->get_option(name)->results();  // without CLI11's rules for "{}" and "%%"
+    for (const std::string& word : command_->get_option(name)->results())  // without CLI11's rules for "{}" and "%%"
+      values.push_back(word.c_str());                                      // without parse_words()'s NUL
     return true;
   };
-  // CLI11 makes a list of a word [a, b] if the option takes any number of words. So this option expects very many.
   command_->add_option(name, CLI::callback_t(take), help + "; -- before those that begin with a dash")
       ->type_name("TEXT")
-      ->expected(1 << 28, -1);
+      ->expected(-1);
 }
 
 void SettingFields::quick(const Json& values) {
@@ -196,7 +196,7 @@ Json SettingFields::options() const {
   Json result = Json::object();
   for (const auto& setting : settings_) {
     if (!setting->option || setting->option->count() == 0) continue;
-    const std::string name = setting->option->get_name(), text = setting->option->results().back();
+    const std::string name = setting->option->get_name(), text = setting->option->results().back().c_str();
     check<UsageError>(!text.empty(), name, ": expected a value after it");
     result[setting->key] = setting->checked(setting->parsed(text), name);
   }
