@@ -76,7 +76,7 @@ std::vector<std::string> command_names(const CLI::App& app) {
 [[noreturn]] void unexpected(const CLI::App& command, const std::string& title) {
   std::vector<std::string> words = command.remaining();
   if (words.size() > 1 && words.front() == "--") words.erase(words.begin());
-  const std::string word = words.front().c_str();
+  const std::string word = as_given(words.front());
   const std::string name = word.starts_with('-') ? word.substr(0, word.find('=')) : word;
   std::vector<std::string> known = command_names(command);
   for (const CLI::Option* option : command.get_options())
@@ -95,11 +95,8 @@ void parse_words(CLI::App& app, int argc, char** argv) {
       check<UsageError>(!word.starts_with("--") || word.find('=') + 1 != word.size(), word.substr(0, word.find('=')),
                         ": expected a value after it");
     }
-    // CLI11 makes a list of a word [a, b]. A NUL at its end, which no user can give, prevents that.
-    std::vector<std::string> words(argv + 1, argv + argc);
-    for (std::string& word : words)
-      if (word.starts_with('[') && word.ends_with(']')) word += '\0';
-    std::reverse(words.begin(), words.end());
+    std::vector<std::string> words;  // from the last one, as CLI11 takes them
+    for (int i = argc - 1; i > 0; --i) words.push_back(for_cli11(argv[i]));
     app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
     print(app.help(before));

@@ -85,6 +85,16 @@ Setting setting_of(T& value, const std::string& expected, std::function<bool(con
 
 const Text Text::any{"TEXT"}, Text::file{"FILE", true}, Text::folder{"DIR", true};
 
+std::string for_cli11(std::string word) {
+  if (word.starts_with('[') && word.ends_with(']')) word += '\0';
+  return word;
+}
+
+std::string as_given(std::string word) {
+  if (word.ends_with('\0')) word.pop_back();
+  return word;
+}
+
 SettingFields::SettingFields(CLI::App* command) : command_(command), quick_(new Json(Json::object())) {}
 SettingFields::~SettingFields() = default;
 
@@ -147,7 +157,7 @@ void SettingFields::words(const char* name, std::vector<std::string>& values, co
   if (!command_) return;
   const auto take = [this, name, &values](const CLI::results_t&) {
     for (const std::string& word : command_->get_option(name)->results())  // without CLI11's rules for "{}" and "%%"
-      values.push_back(word.c_str());                                      // without parse_words()'s NUL
+      values.push_back(as_given(word));
     return true;
   };
   command_->add_option(name, CLI::callback_t(take), help + "; -- before those that begin with a dash")
@@ -196,7 +206,7 @@ Json SettingFields::options() const {
   Json result = Json::object();
   for (const auto& setting : settings_) {
     if (!setting->option || setting->option->count() == 0) continue;
-    const std::string name = setting->option->get_name(), text = setting->option->results().back().c_str();
+    const std::string name = setting->option->get_name(), text = as_given(setting->option->results().back());
     check<UsageError>(!text.empty(), name, ": expected a value after it");
     result[setting->key] = setting->checked(setting->parsed(text), name);
   }

@@ -24,6 +24,10 @@ namespace cairn {
 
 struct Setting;  // one of them (settings.cpp)
 
+// CLI11 makes a list of a word [a, b]. A NUL at its end, which no user can give, prevents that.
+std::string for_cli11(std::string word);
+std::string as_given(std::string word);  // without it
+
 // fixed: in config.json, and a resume must not change it. may_change: a resume may.
 enum class Keep { fixed, may_change, not_in_config };
 // What a text is: any text, the name of a file or of a folder, or what a program says.
