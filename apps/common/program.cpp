@@ -189,11 +189,12 @@ void CommandLine::parse() {
   check<UsageError>(many_processes || processes().size() == 1, app_.get_name(), ": runs as one process, and ",
                     processes().size(), " were started; start it without mpirun");
   if (app_.count("--config") > 0) try {
+      config_file = as_given(config_file);
       given_->update(checked(read_json(config_file), config_file));
     } catch (const DataError& error) {
       throw UsageError(concat("--config: ", error.what()));
     }
-  for (const std::string& each : sets->results()) given_->update(set(each));
+  for (const std::string& each : sets->results()) given_->update(set(as_given(each)));
   given_->update(options());
   assign(*given_);
   if (threads_ > 0) set_threads(int(threads_));

@@ -156,8 +156,8 @@ void SettingFields::add_choice(const char* name, const std::vector<std::string>&
 void SettingFields::words(const char* name, std::vector<std::string>& values, const std::string& help) {
   if (!command_) return;
   const auto take = [this, name, &values](const CLI::results_t&) {
-    for (const std::string& word : command_->get_option(name)->results())  // without CLI11's rules for "{}" and "%%"
-      values.push_back(as_given(word));
+    values = command_->get_option(name)->results();  // without CLI11's rules for "{}" and "%%"
+    for (std::string& word : values) word = as_given(word);
     return true;
   };
   command_->add_option(name, CLI::callback_t(take), help + "; -- before those that begin with a dash")
