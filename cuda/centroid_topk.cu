@@ -25,7 +25,7 @@
 // the L2 cache. The floor is once each.
 //
 // Workspace of a centroid, forward on tensor cores: 8 bytes for each of up to 1024 groups, 4 M + 8 bytes for each
-// split, and 12 bytes for each score of the chosen groups (KeyGroups). A round has as many centroids as fit into 256
+// split, and 12 bytes for each score of the chosen groups (KeyGroups). A round has as many centroids as fit into 300
 // MB, and at least one tile. In float32 arithmetic, in rounds too: 4 bytes and one bit for each score. Backward: one
 // bit for each score, and 4 D bytes for each split.
 #include "core/kernels/centroid_topk.h"

@@ -50,6 +50,7 @@ struct ClusterProblem {
 template <class T, int width>
 __global__ void __launch_bounds__(max_threads, 4)
     reduce_cluster(ClusterProblem p, int columns, HeadView<const T> x, HeadView<T> out) {
+  wait_for_earlier_launches();
   float* const of_slots = dynamic_shared<float>();
   const auto C = uint32_t(p.size.C), H = uint32_t(p.size.H), batch_head = blockIdx.x / C, c = blockIdx.x % C;
   const uint32_t b = batch_head / H, h = batch_head % H;
@@ -110,9 +111,10 @@ void reduce(Stream stream, ClusterProblem p, HeadView<const T> x, HeadView<T> ou
   const int64_t columns = std::min(max_threads, int64_t(std::bit_ceil(uint64_t(p.packs))));
   const auto wanted = int64_t(std::bit_ceil(uint64_t(columns * p.size.N / p.size.C / 4)));
   const int64_t threads = std::clamp(wanted, std::max(columns, min_threads), max_threads);
-  launch(reduce_cluster<T, width>,
-         {p.size.B * p.size.H * p.size.C, unsigned(threads), size_t(threads) * width * sizeof(float), stream}, p,
-         int(columns), x, out);
+  launch(
+      reduce_cluster<T, width>,
+      overlapped({p.size.B * p.size.H * p.size.C, unsigned(threads), size_t(threads) * width * sizeof(float), stream}),
+      p, int(columns), x, out);
 }
 
 template <int width, class T>

@@ -56,6 +56,7 @@ __device__ uint32_t equals(uint32_t mask, uint32_t value, int bits) {
 }
 
 __global__ void __launch_bounds__(threads) sort_queries(SortProblem p) {
+  wait_for_earlier_launches();
   __shared__ int32_t table[slots][columns], of_warp[warps];
   const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   const uint32_t first = blockIdx.x % p.tables * columns;  // label
@@ -159,7 +160,7 @@ void sort_by_label(Stream stream, ClusterSizes size, const int32_t* labels, int3
   const SortProblem problem{
       uint32_t(N), uint32_t(size.C), uint32_t(chunks), uint32_t(queries_per_chunk), uint32_t(tables), bits,
       labels,      permutation,      offsets};
-  launch(sort_queries, {rows * chunks * tables, threads, 0, stream}, problem);
+  launch(sort_queries, overlapped({rows * chunks * tables, threads, 0, stream}), problem);
 }
 
 void list_members(Stream stream, ClusterSizes size, int64_t width, ClusterView clusters, int32_t* members) {

@@ -211,6 +211,7 @@ __device__ uint64_t voted(const Row& row, int64_t c, uint32_t have_low, uint32_t
 
 template <int blocks, class Part>
 __global__ void __launch_bounds__(block_threads, 3) kmeans_rows(const Problem p) {
+  wait_for_earlier_launches();
   const int rank = int(blockIdx.x % blocks), lane = int(threadIdx.x % 32), C = int(p.size.C);
   Part* const centroids = dynamic_shared<Part>();                                            // [tile, parts]
   uint32_t* const counters = reinterpret_cast<uint32_t*>(centroids + parts<Part> * p.tile);  // [tile, words]
@@ -372,7 +373,7 @@ void run_rows(Stream stream, Problem p) {
     const size_t shared = size_t(p.tile) * (parts<Part> * sizeof(Part) + (words + 1) * sizeof(uint32_t));
     Launch shape{p.size.B * p.size.H * blocks, block_threads, shared, stream};
     shape.block_cluster = blocks;
-    launch(kmeans_rows<blocks, Part>, shape, p);
+    launch(kmeans_rows<blocks, Part>, overlapped(shape), p);
   };
   if constexpr (blocks == 1)
     if (!has_mma()) return run(uint64_t{});

@@ -120,6 +120,7 @@ constexpr int rotation_threads = 128;
 
 __global__ void __launch_bounds__(rotation_threads)
     make_rotations(int64_t n, int64_t columns, int64_t D, int64_t random, Draw draw, float* rotations) {
+  wait_for_earlier_launches();
   const int64_t i = int64_t(blockIdx.x) * rotation_threads + threadIdx.x, column = i / D;
   if (i < n)
     rotations[i] = i % D < random
@@ -188,8 +189,8 @@ void random_rotations(Stream stream, int64_t rounds, int64_t columns, int64_t D,
                       float* rotations) {
   const int64_t n = rounds * columns * D;
   if (n > 0)
-    launch(make_rotations, {ceil_div(n, rotation_threads), rotation_threads, 0, stream}, n, columns, D, random, draw,
-           rotations);
+    launch(make_rotations, overlapped({ceil_div(n, rotation_threads), rotation_threads, 0, stream}), n, columns, D,
+           random, draw, rotations);
 }
 
 template <class T>

@@ -68,6 +68,7 @@ __device__ uint64_t exact_code(const MmaTile<T, columns>& own, int row, const Mm
 template <class T, int columns>
 __global__ void __launch_bounds__(mma_threads, columns <= 64 ? 3 : 2)
     make_codes_mma(HashSize size, HeadView<const T> q, const float* planes, uint64_t* codes) {
+  wait_for_earlier_launches();
   using Shape = CodeShape<T, columns>;
   constexpr bool two_parts = sizeof(T) == 2;
   const MmaTile<T, columns> own{dynamic_shared<T>()};
@@ -169,8 +170,8 @@ void hash_codes_mma(Stream stream, HashSize size, HeadView<const T> q, const flo
     using Shape = CodeShape<T, columns>;
     const int64_t tiles = size.B * size.H * ceil_div(size.N, Shape::own);
     const int64_t rounds = ceil_div(tiles, 3 * multiprocessors());  // of three blocks a multiprocessor
-    launch<make_codes_mma<T, columns>, Shape::bytes>({ceil_div(tiles, rounds), mma_threads, 0, stream}, size, q, planes,
-                                                     codes);
+    launch<make_codes_mma<T, columns>, Shape::bytes>(overlapped({ceil_div(tiles, rounds), mma_threads, 0, stream}),
+                                                     size, q, planes, codes);
   });
 }
 

@@ -80,8 +80,27 @@ struct Launch {
   size_t shared = 0;
   Stream stream = {};
   SourceLine where = SourceLine::current();
-  int block_cluster = 1;  // blocks of a block cluster (cuda/block_cluster.cuh)
+  int block_cluster = 1;    // blocks of a block cluster (cuda/block_cluster.cuh)
+  bool overlapped = false;  // see below
 };
+
+// The same launch, overlapped with the one before it: on compute capability 9.0 and newer its blocks may start while
+// the last blocks before it run ("Programmatic Dependent Launch" in the CUDA C++ Programming Guide). The kernel must
+// begin with wait_for_earlier_launches().
+inline Launch overlapped(Launch shape) {
+  shape.overlapped = true;
+  return shape;
+}
+
+// Waits until all earlier launches of the stream have ended, so that their results can be read and their memory
+// written. Lets the blocks of the next launch start, if it is overlapped; they wait here in turn.
+__device__ inline void wait_for_earlier_launches() {
+#ifndef __CUDACC__
+  host_cuda::wait_for_earlier_launches();
+#elif __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 // Bytes of shared memory that a block may have on every GPU with tensor cores for bfloat16; 8.6, 8.9 and 12.0 have no
 // more. (7.5 has 64 KB.)
@@ -106,19 +125,24 @@ void launch_allowed(void (*kernel)(Parameters...), const Launch& shape, Args&&..
   std::apply(
       [&](auto&... parameter) {
         void* addresses[] = {const_cast<void*>(static_cast<const void*>(&parameter))..., nullptr};
-        cudaLaunchAttribute block_cluster{};
-        block_cluster.id = cudaLaunchAttributeClusterDimension;
-        block_cluster.val.clusterDim = {unsigned(shape.block_cluster), 1, 1};
-        cudaLaunchConfig_t config{shape.grid, shape.block, shape.shared, native(shape.stream), nullptr, 0};
-        if (shape.block_cluster > 1) config.attrs = &block_cluster, config.numAttrs = 1;
+        cudaLaunchAttribute attributes[2]{};
+        cudaLaunchConfig_t config{shape.grid, shape.block, shape.shared, native(shape.stream), attributes, 0};
+        const auto add = [&](cudaLaunchAttributeID id) -> cudaLaunchAttributeValue& {
+          attributes[config.numAttrs].id = id;
+          return attributes[config.numAttrs++].val;
+        };
+        if (shape.block_cluster > 1)
+          add(cudaLaunchAttributeClusterDimension).clusterDim = {unsigned(shape.block_cluster), 1, 1};
+        if (shape.overlapped && runs_code_for(900))
+          add(cudaLaunchAttributeProgrammaticStreamSerialization).programmaticStreamSerializationAllowed = 1;
         check_cuda(cudaLaunchKernelExC(&config, address, addresses), shape.where);
       },
       parameters);
 #else
   const auto run_thread = [&] { std::apply(kernel, parameters); };
-  check_cuda(
-      host_cuda::launch(address, shape.grid, shape.block, shape.shared, run_thread, shape.where, shape.block_cluster),
-      shape.where);
+  check_cuda(host_cuda::launch(address, shape.grid, shape.block, shape.shared, run_thread, shape.where,
+                               shape.block_cluster, shape.overlapped),
+             shape.where);
 #endif
 }
 

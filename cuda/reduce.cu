@@ -3,7 +3,7 @@
 // a NaN is the largest.
 //
 // Launch of sums. A pass cuts the axis into chunks and sums up each: [outer, n, inner] -> [outer, chunks, inner].
-// Passes follow until there is one chunk. Between passes, results are float32.
+// Passes follow until there is one chunk.
 //   sum_rows  (inner = 1) a warp takes an axis of up to 1024 elements. A block of 256 threads takes a chunk of up to
 //             16384 elements of a longer one. A thread takes every 32nd or 256th element.
 //   sum_chunks_of_columns (inner > 1; reduce.cuh) a block takes 128 columns of a chunk of up to 512 rows
@@ -19,28 +19,26 @@ namespace {
 constexpr int64_t row_chunk = 16384;
 
 // y [rows, chunks]
-template <class From, class To, int threads>
+template <class T, int threads>
 __global__ void __launch_bounds__(threads_a_block<threads>)
-    sum_rows(int64_t rows, int64_t n, int64_t chunks, const From* x, To* y) {
+    sum_rows(int64_t rows, int64_t n, int64_t chunks, const T* x, float* y) {
   each_row<threads>(rows * chunks, [&](int64_t task) {
     const int64_t row = task / chunks, begin = task % chunks * row_chunk, end = min(n, begin + row_chunk);
     float result = 0;
     for (int64_t j = begin + row_thread<threads>(); j < end; j += threads) result += float(x[row * n + j]);
     result = row_reduce<threads>(result, 0.0f, Sum{});
-    if (row_thread<threads>() == 0) y[task] = To(result);
+    if (row_thread<threads>() == 0) y[task] = result;
   });
 }
 
-template <class From, class To>
-void sum_all(Stream stream, int64_t rows, int64_t n, const From* x, To* y) {
+template <class T>
+void sum_all(Stream stream, int64_t rows, int64_t n, const T* x, float* y) {
   const int64_t chunks = count_chunks(n, row_chunk);
-  if (n <= short_row) return launch(sum_rows<From, To, 32>, over_rows<32>(stream, rows), rows, n, chunks, x, y);
-  const Launch shape = over_rows<threads_per_row>(stream, rows * chunks);
-  if (chunks == 1) return launch(sum_rows<From, To, threads_per_row>, shape, rows, n, chunks, x, y);
+  if (n <= short_row) return launch(sum_rows<T, 32>, over_rows<32>(stream, rows), rows, n, chunks, x, y);
   Workspace workspace(Device::cuda);
-  float* const partial = workspace.take<float>(rows * chunks);
-  launch(sum_rows<From, float, threads_per_row>, shape, rows, n, chunks, x, partial);
-  sum_all(stream, rows, chunks, static_cast<const float*>(partial), y);
+  float* const sums = chunks == 1 ? y : workspace.take<float>(rows * chunks);
+  launch(sum_rows<T, threads_per_row>, over_rows<threads_per_row>(stream, rows * chunks), rows, n, chunks, x, sums);
+  if (chunks > 1) sum_all<float>(stream, rows, chunks, sums, y);
 }
 
 // The largest of some numbers, seen in any order.

@@ -7,8 +7,8 @@
 
 namespace cairn::gpu {
 
-template <class From, class To>
-void sum_columns(Stream stream, const Reduction& size, const From* x, To* y);
+template <class T>
+void sum_columns(Stream stream, const Reduction& size, const T* x, float* y);
 
 inline constexpr int column_warps = 8;
 inline constexpr int column_lanes = 16;       // of a warp, side by side; it takes two rows at a time
@@ -27,8 +27,8 @@ struct Elements {
 
 // Sums over chunks of 512 rows: y [outer, chunks, inner]. A block takes 128 columns of a chunk. A thread takes eight
 // columns of every 16th row. The sums of the two rows of a warp, and then of the warps, are added.
-template <class Value, class To>
-__global__ void __launch_bounds__(32 * column_warps) sum_chunks_of_columns(Reduction size, Value value, To* y) {
+template <class Value>
+__global__ void __launch_bounds__(32 * column_warps) sum_chunks_of_columns(Reduction size, Value value, float* y) {
   constexpr int width = column_lanes * chunk_size, rows = 32 / column_lanes;
   __shared__ float of_warp[column_warps][width];
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32), across = lane % column_lanes;
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(32 * column_warps) sum_chunks_of_columns(Reduc
     if (const int64_t mine = column + threadIdx.x; threadIdx.x < width && mine < size.inner) {
       float sum = 0;
       for (const auto& of_columns : of_warp) sum += of_columns[threadIdx.x];
-      y[chunk * size.inner + mine] = To(sum);
+      y[chunk * size.inner + mine] = sum;
     }
     __syncthreads();  // before of_warp is written again
   }
@@ -63,25 +63,24 @@ __global__ void __launch_bounds__(32 * column_warps) sum_chunks_of_columns(Reduc
 
 // y [outer, inner] = the sum over the rows of value(outer, row, c), chunks of eight columns. Passes follow until there
 // is one chunk of rows.
-template <class Value, class To>
-void sum_columns_of(Stream stream, const Reduction& size, Value value, To* y) {
+template <class Value>
+void sum_columns_of(Stream stream, const Reduction& size, Value value, float* y) {
   const auto& [outer, n, inner] = size;
   const int64_t chunks = count_chunks(n, column_chunk);
   const int64_t tiles = ceil_div(inner, column_lanes * chunk_size);
-  const Launch shape{blocks(outer * chunks * tiles), 32 * column_warps, 0, stream};
-  if (chunks == 1) return launch(sum_chunks_of_columns<Value, To>, shape, size, value, y);
   Workspace workspace(Device::cuda);
-  float* const partial = workspace.take<float>(outer * chunks * inner);
-  launch(sum_chunks_of_columns<Value, float>, shape, size, value, partial);
-  sum_columns(stream, {outer, chunks, inner}, partial, y);
+  float* const sums = chunks == 1 ? y : workspace.take<float>(outer * chunks * inner);
+  launch(sum_chunks_of_columns<Value>, {blocks(outer * chunks * tiles), 32 * column_warps, 0, stream}, size, value,
+         sums);
+  if (chunks > 1) sum_columns<float>(stream, {outer, chunks, inner}, sums, y);
 }
 // The same of x [outer, n, inner].
-template <class From, class To>
-void sum_columns(Stream stream, const Reduction& size, const From* x, To* y) {
+template <class T>
+void sum_columns(Stream stream, const Reduction& size, const T* x, float* y) {
   if (rows_hold_packs(size.inner, x))
-    sum_columns_of(stream, size, Elements<From, true>{x, size.n, size.inner}, y);
+    sum_columns_of(stream, size, Elements<T, true>{x, size.n, size.inner}, y);
   else
-    sum_columns_of(stream, size, Elements<From, false>{x, size.n, size.inner}, y);
+    sum_columns_of(stream, size, Elements<T, false>{x, size.n, size.inner}, y);
 }
 
 }  // namespace cairn::gpu

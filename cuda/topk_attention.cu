@@ -400,8 +400,8 @@ void topk_attention_forward(Stream stream, const AttentionOperands<T>& in, int64
     with_mma_columns(std::max(size.D, size.M), [&]<int columns> {
       using Shape = TopShape<T, columns>;
       const auto run = [&]<bool once> {
-        launch<attend_top_mma<T, once, columns>, Shape::forward_bytes>({tasks, mma_threads, 0, stream}, p, rest, out,
-                                                                       logsumexp);
+        launch<attend_top_mma<T, once, columns>, Shape::forward_bytes>(overlapped({tasks, mma_threads, 0, stream}), p,
+                                                                       rest, out, logsumexp);
       };
       k <= Shape::keys ? run.template operator()<true>() : run.template operator()<false>();
     });

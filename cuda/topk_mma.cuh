@@ -107,6 +107,7 @@ struct GatheredTiles {
 template <class T, bool once, int columns>
 __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blocks(once))
     attend_top_mma(TopKProblem<T> p, HeadView<const T> rest, HeadView<T> out, float* logsumexp) {
+  wait_for_earlier_launches();
   constexpr int keys = TopShape<T, columns>::keys;
   __shared__ int32_t members[task_tile], lists[mma_warps][32];
   const MemberTask task(p, 0, blockIdx.x);

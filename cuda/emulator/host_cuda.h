@@ -33,10 +33,12 @@ Options options();
 
 // Calls run_thread() in every thread of the grid. Returns the result of cudaLaunchKernel: an error for a shape that no
 // GPU accepts. Throws KernelError. `kernel` identifies the kernel to cudaFuncSetAttribute; `where` is the line of the
-// launch; `block_cluster` blocks, neighbors in x, form a block cluster.
+// launch; `block_cluster` blocks, neighbors in x, form a block cluster. In an `overlapped` launch every thread must
+// call wait_for_earlier_launches(), which only counts the calls, because launches run one after another.
 cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
                    const std::function<void()>& run_thread, SourceLine where = SourceLine::current(),
-                   int block_cluster = 1);
+                   int block_cluster = 1, bool overlapped = false);
+void wait_for_earlier_launches();
 
 // ---- failures for tests
 // The n-th allocation of device memory from now on fails, once, with cudaErrorMemoryAllocation. 0: none fails.

@@ -32,7 +32,8 @@ Capacity capacity() {
 // Bytes of dynamic shared memory that a kernel may use without asking.
 constexpr size_t shared_by_default = 48 * 1024;
 
-std::mutex launching;  // one kernel at a time, like the operations of one stream
+std::mutex launching;                       // one kernel at a time, like the operations of one stream
+std::atomic<uint64_t> threads_that_waited;  // for earlier launches, in this one
 
 Options from_environment() {
   Options options;
@@ -111,7 +112,7 @@ void configure(Options options) {
 Options options() { return current_options(); }
 
 cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
-                   const std::function<void()>& run_thread, SourceLine where, int block_cluster) {
+                   const std::function<void()>& run_thread, SourceLine where, int block_cluster, bool overlapped) {
   std::lock_guard guard(launching);
   const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z, block_threads = uint64_t(block.x) * block.y * block.z;
   if (blocks == 0 || block_threads == 0 || block_threads > 1024 || block.z > 64 ||
@@ -119,9 +120,15 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_byte
     return report(cudaErrorInvalidConfiguration);
   if (shared_bytes > shared_limit(kernel)) return report(cudaErrorInvalidValue);
   check<DeviceError>(blocks < uint64_t{1} << 31, "the emulator runs grids of up to 2^31 blocks, got ", blocks);
+  threads_that_waited = 0;
   run_grid({grid, block, unsigned(block_cluster), shared_bytes, run_thread, where, current_options()});
+  check<KernelError>(!overlapped || threads_that_waited == blocks * block_threads, to_string(where),
+                     ": an overlapped launch, but only ", threads_that_waited.load(), " of its ",
+                     blocks * block_threads, " threads called wait_for_earlier_launches()");
   return cudaSuccess;
 }
+
+void wait_for_earlier_launches() { ++threads_that_waited; }
 
 }  // namespace cairn::host_cuda
 

@@ -61,6 +61,19 @@ TEST_CASE("detected: a warp waits for a lane that waits for the block", "[gpu][h
   });
 }
 
+// ---- launches
+
+__global__ void starts_too_early() {
+  if (threadIdx.x > 0) gpu::wait_for_earlier_launches();
+}
+
+TEST_CASE("detected: a thread of an overlapped launch that does not wait for earlier ones", "[gpu][host]") {
+  in_every_order([] {
+    CHECK_THAT(message_of(starts_too_early, gpu::overlapped({2, 32})),
+               ContainsSubstring("only 62 of its 64 threads called wait_for_earlier_launches()"));
+  });
+}
+
 // ---- warps
 
 constexpr int line_of_absent = __LINE__ + 2;
