@@ -433,7 +433,8 @@ __global__ void __launch_bounds__(mma_threads, MmaShape<T, columns, strips, Top>
 // ---- the host's part
 
 // Whether tensor cores can take this problem: rows consist of whole 16-byte chunks and at most 128 elements, the scale
-// is positive, and the GPU has the instructions.
+// is positive, and the GPU has the instructions. (On RTX cards TF32 products have the peak of float32 arithmetic, and a
+// float32 product takes three. So float32 may be faster there without tensor cores; nobody has measured it.)
 template <class T, class... More>
 bool suits_mma(const AttentionProblem<T>& p, const More&... more) {
   constexpr int chunk = 16 / sizeof(T);
