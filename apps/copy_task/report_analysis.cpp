@@ -59,18 +59,16 @@ void ClusterPairs::add_next(const int32_t* labels, const int32_t* labels_there, 
 std::vector<std::vector<ClusterPairs>> count_pairs(Model& model, int64_t length, int64_t sequences, uint64_t seed) {
   const NoGrad no_grad;
   const int64_t n = model.answers();
-  auto& layers = model.encoder.layers;
-  const int64_t heads = layers[0]->attention.heads;
+  const auto layers = model.encoder.attentions();
+  const int64_t heads = layers[0]->heads;
   std::vector<std::vector<ClusterPairs>> pairs(layers.size(), std::vector<ClusterPairs>(size_t(heads)));
   RandomStream random(seed, 1, Purpose::data, displayed_data);
   Generator generator(~seed);
   for (int64_t done = 0; done < sequences; done += evaluation_batch) {
     const Batch batch = make_batch(std::min(evaluation_batch, sequences - done), length, random, model.causal);
     generator.set_step(uint64_t(done) + 1);
-    std::vector<Observation> seen(layers.size());
-    for (size_t i = 0; i < layers.size(); ++i) layers[i]->attention.observation = &seen[i];
-    model(batch.input, {.generator = &generator});
-    for (auto& layer : layers) layer->attention.observation = nullptr;
+    const auto seen = observe(
+        layers, [&] { model(batch.input, {.generator = &generator}); }, false);
     const Tensor input = model.answered(batch.input), target = model.answered(batch.target);
     for (int64_t b = 0; b < input.size(0); ++b) {
       const auto labels = [&](size_t layer, int64_t head) {

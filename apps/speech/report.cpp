@@ -193,10 +193,9 @@ std::vector<Purity> purity_of(Model& model, const std::vector<Sentence>& sentenc
   std::vector<Purity> result(layers.size());
   for (const Sentence& sentence : sentences) {
     generator.advance();
-    std::vector<Observation> seen(layers.size());
-    for (size_t i = 0; i < layers.size(); ++i) layers[i]->observation = &seen[i];
-    model(make_batch({sentence}, settings), 0, {.generator = &generator});
-    for (MultiHeadAttention* layer : layers) layer->observation = nullptr;
+    const Batch batch = make_batch({sentence}, settings);
+    const auto seen = observe(
+        layers, [&] { model(batch, 0, {.generator = &generator}); }, false);
     if (!seen[0].choices.labels.defined()) return {};
     if (sentence.alignment.empty()) continue;
     const int64_t n = seen[0].choices.labels.size(2);

@@ -22,7 +22,8 @@ Tensor attention_weights(const Attention& attention, const Tensor& q, const Tens
   return as_weights(attention(q, k, identity_values(k), mask, context));
 }
 
-std::vector<Observation> observe(const std::vector<MultiHeadAttention*>& layers, const std::function<void()>& forward) {
+std::vector<Observation> observe(const std::vector<MultiHeadAttention*>& layers, const std::function<void()>& forward,
+                                 bool with_weights) {
   struct Guard {
     const std::vector<MultiHeadAttention*>& layers;
 
@@ -33,7 +34,7 @@ std::vector<Observation> observe(const std::vector<MultiHeadAttention*>& layers,
   std::vector<Observation> seen(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) layers[i]->observation = &seen[i];
   forward();
-  for (size_t i = 0; i < layers.size(); ++i) {
+  for (size_t i = 0; with_weights && i < layers.size(); ++i) {
     Observation& one = seen[i];
     const Attention& variant = *layers[i]->attention;
     const AttentionContext context{{}, &one.choices};  // the choices are made, so nothing is drawn

@@ -14,7 +14,8 @@ namespace cairn {
 Tensor attention_weights(const Attention& attention, const Tensor& q, const Tensor& k, const AttentionMask& mask,
                          const AttentionContext& context);
 
-// Runs `forward` once and observes each layer, with its weights. This changes no result.
-std::vector<Observation> observe(const std::vector<MultiHeadAttention*>& layers, const std::function<void()>& forward);
+// Runs `forward` once and observes each layer, with its weights if they are wanted. This changes no result.
+std::vector<Observation> observe(const std::vector<MultiHeadAttention*>& layers, const std::function<void()>& forward,
+                                 bool with_weights = true);
 
 }  // namespace cairn
