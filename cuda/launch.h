@@ -1,6 +1,7 @@
 #pragma once
 // Launches kernels, for nvcc and for the emulator of cuda/emulator alike, instead of <<<>>>. Every launch and every
 // call of CUDA is checked. Kernel files include this header instead of CUDA's.
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -85,15 +86,16 @@ struct Launch {
 };
 
 // The same launch, overlapped with the one before it: on compute capability 9.0 and newer its blocks may start while
-// the last blocks before it run ("Programmatic Dependent Launch" in the CUDA C++ Programming Guide). The kernel must
-// begin with wait_for_earlier_launches().
+// the last blocks before it run ("Programmatic Dependent Launch" in the CUDA C++ Programming Guide). Every thread of
+// the kernel must call wait_for_earlier_launches() before it reads or writes memory, or ends.
 inline Launch overlapped(Launch shape) {
   shape.overlapped = true;
   return shape;
 }
 
-// Waits until all earlier launches of the stream have ended, so that their results can be read and their memory
-// written. Lets the blocks of the next launch start, if it is overlapped; they wait here in turn.
+// Waits until the launch before has ended, and so all earlier ones: an overlapped one has waited itself. Then their
+// results can be read, and their memory can be written. After all blocks have arrived here, those of the next launch
+// may start, if it is overlapped; then they wait here.
 __device__ inline void wait_for_earlier_launches() {
 #ifndef __CUDACC__
   host_cuda::wait_for_earlier_launches();
@@ -133,7 +135,8 @@ void launch_allowed(void (*kernel)(Parameters...), const Launch& shape, Args&&..
         };
         if (shape.block_cluster > 1)
           add(cudaLaunchAttributeClusterDimension).clusterDim = {unsigned(shape.block_cluster), 1, 1};
-        if (shape.overlapped && runs_code_for(900))
+        // Code for an older generation, compiled by the driver, would not wait.
+        if (shape.overlapped && runs_code_for(std::max(900, 100 * device_attribute(cudaDevAttrComputeCapabilityMajor))))
           add(cudaLaunchAttributeProgrammaticStreamSerialization).programmaticStreamSerializationAllowed = 1;
         check_cuda(cudaLaunchKernelExC(&config, address, addresses), shape.where);
       },

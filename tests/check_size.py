@@ -17,7 +17,7 @@ import sys
 # Lately, outside tests: 500 lines for the paper's tables on speech (`speech compare`, tables.sh), 420 for the paper's table 4
 # (`answers`), 1550 for the lessons and their meter, 430 for `language-model`, 280 for clustered-keys, 300 for `pixels`, 170 for hash
 # codes on tensor cores.
-NUMBERS = {"lines outside tests": 27909, "lines in tests": 17025, "words of pages": 30294}
+NUMBERS = {"lines outside tests": 27909, "lines in tests": 17028, "words of pages": 30294}
 LIMITS = {what: number * 102 // 100 for what, number in NUMBERS.items()}
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

@@ -76,6 +76,9 @@ def table_of(libraries):
         code = [(int(address, 16), line) for address, line in re.findall(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?);", text, re.M)]
         registers, stack, shared = usage[name]
         kernel, warps = short(names[name], name), (threads[name] + 31) // 32
+        begin = next((place for place, (_, line) in enumerate(code) if "ACQBULK" in line), 0)  # wait_for_earlier_launches()
+        if any(re.search(r"\b(LDG|LD|STG|ST|LDGSTS|ATOM|ATOMG|RED|EXIT)\b", line) for _, line in code[:begin]):
+            sys.exit(f"sass.py: {kernel} uses memory, or ends, before it waits for earlier launches")
         shared = max(shared - TAKEN, 0) + dynamic.get(kernel, 0)
         of_block = -(shared + TAKEN) // 128 * -128
         blocks = min(4 * (16384 // (32 * (-registers // 8 * -8))) // warps, 228 * 1024 // of_block, 64 // warps, 32)
