@@ -87,7 +87,8 @@ struct Launch {
 
 // The same launch, overlapped with the one before it: on compute capability 9.0 and newer its blocks may start while
 // the last blocks before it run ("Programmatic Dependent Launch" in the CUDA C++ Programming Guide). Every thread of
-// the kernel must call wait_for_earlier_launches() before it reads or writes memory, or ends.
+// the kernel must call wait_for_earlier_launches() before it reads or writes memory, or ends. A profiler counts that
+// wait as time of the kernel.
 inline Launch overlapped(Launch shape) {
   shape.overlapped = true;
   return shape;
