@@ -21,10 +21,10 @@
 //
 // A tile of keys has parts of 16 columns. In part q, group t = 0..3 has columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9, and
 // its number is t times the parts, plus q. Of many keys, 2, 4, 8, ... neighboring tiles are a span, which shares its
-// groups. A span is as long as it can be with at least max(8 k, S / 16) groups, but there are at most 1024 groups.
+// groups. A span is long enough that about max(8 k, S / 16) groups are left or fewer, and at most 1024.
 //
-// Bound. If more than k maxima reach the threshold, fewer than k are larger. Of those that equal it, the lowest are
-// chosen, and with them all that have keys in between: k + 3 groups in all if a span is one tile (S <= 32 k, k <= 128),
+// Bound. If more than k maxima reach the threshold, fewer than k are larger. Of those that equal it, the lowest
+// places are chosen, each with all of its groups: k + 3 groups in all if a span is one tile (S <= 32 k, k <= 128),
 // or else k + 15. Each has 4 scores for each tile of a span.
 #include <algorithm>
 #include <bit>
@@ -36,8 +36,8 @@
 
 namespace cairn::gpu {
 
-// A warp has one strip of 16 rows. Two would save a fifth of the instructions, but registers would hold two blocks
-// instead of three.
+// A warp has one strip of 16 rows. Two would save a fifth of the instructions, but only two blocks would have
+// enough registers, not three.
 template <class T, int columns>
 struct CentroidShape {
   static constexpr int rows = 16 * mma_warps, row_bytes = columns * int(sizeof(T)), keys = row_bytes <= 256 ? 64 : 32;

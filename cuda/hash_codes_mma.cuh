@@ -12,11 +12,12 @@
 //                                bfloat16   float32
 //   what the parts leave out     128        12        |r_d| <= 2^-17 |p_d|; in TF32 three terms of 2^-22
 //   the chain                    D          D         D roundings
-//   sums on tensor cores         4.5 D      7.5 D     D / 8 instructions with 16 products, or 3 D / 8 with 8; each adds
-//                                                     them and c, and may lose 2 units for each addend and for the sum
-// That a sum loses no more is an assumption about the hardware, which no card has checked yet.
-// CodeShape::bound is larger by what the lengths are rounded. If q or the longest plane is so short or long that
-// numbers may underflow or overflow, or has a NaN, the query is in doubt.
+//   sums on tensor cores         2.75 D     5.25 D    2 D / 8 sums of 8 products and the sum so far, or 3 D / 4 sums of
+//                                                     4 and the sum so far; each addend may lose 1 unit, and the sum 2
+// GPUs of compute capability 8 add so, and newer ones lose less. (Models with the bits of these GPUs: Khattak and
+// Mikaitis, "Accurate Models of NVIDIA Tensor Cores", arXiv:2512.07004.) CodeShape::bound is larger by a quarter or
+// more. If q or the longest plane is so short or long that numbers may underflow or overflow, or has a NaN, the query
+// is in doubt.
 //
 // Launch. A block of 128 threads prepares the planes and goes through tiles of queries; a warp has 32 queries of each,
 // or 16 in float32. Traffic: e D + 8 bytes a query, the floor, and the planes for each block.
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(mma_threads, columns <= 64 ? 3 : 2)
         bool doubt = false;
 #pragma unroll
         for (int n = Shape::planes / 8 - 1; n >= 0; --n) {
-          words[n / 4] <<= 6;  // plane 8 n + 2 t + e is bit 8 n + e; at last, 2 t is added
+          words[n / 4] <<= 6;  // plane 8 n + 2 t + e is bit 8 n + e; the last shift adds 2 t
 #pragma unroll
           for (int e = 1; e >= 0; --e) {
             const float below = threshold[n].element[e] - s[i][n][2 * half + e];
@@ -169,7 +170,7 @@ void hash_codes_mma(Stream stream, HashSize size, HeadView<const T> q, const flo
   with_mma_columns(size.D, [&]<int columns> {
     using Shape = CodeShape<T, columns>;
     const int64_t tiles = size.B * size.H * ceil_div(size.N, Shape::own);
-    const int64_t rounds = ceil_div(tiles, 3 * multiprocessors());  // of three blocks a multiprocessor
+    const int64_t rounds = ceil_div(tiles, 3 * multiprocessors());  // of three blocks a multiprocessor, or fewer
     launch<make_codes_mma<T, columns>, Shape::bytes>(overlapped({ceil_div(tiles, rounds), mma_threads, 0, stream}),
                                                      size, q, planes, codes);
   });

@@ -57,7 +57,7 @@ inline int device_attribute(cudaDeviceAttr attribute) {
   return value;
 }
 
-// Whether the device can run code for an architecture, which is 100 times a compute capability, and the build has some.
+// Whether the build has code for an architecture (100 times a compute capability) or a newer one that the device runs.
 inline bool runs_code_for(int architecture) {
   const int major = device_attribute(cudaDevAttrComputeCapabilityMajor);
   const int minor = device_attribute(cudaDevAttrComputeCapabilityMinor);
@@ -94,7 +94,7 @@ inline Launch overlapped(Launch shape) {
   return shape;
 }
 
-// Waits until the launch before has ended, and so all earlier ones: an overlapped one has waited itself. Then their
+// Waits until the launch before has ended, and so all earlier ones, for which it has waited itself. Then their
 // results can be read, and their memory can be written. After all blocks have arrived here, those of the next launch
 // may start, if it is overlapped; then they wait here.
 __device__ inline void wait_for_earlier_launches() {
@@ -152,7 +152,7 @@ void launch_allowed(void (*kernel)(Parameters...), const Launch& shape, Args&&..
 
 // kernel<<<grid, block, shared, stream>>>(args...), checked. Requests shared memory beyond 48 KB.
 // Error: DeviceError with CUDA's message, for instance for an empty grid. So callers skip launches for empty problems.
-// Also for more than shared_everywhere.
+// More than shared_everywhere is an error, too.
 template <class... Parameters, class... Args>
 void launch(void (*kernel)(Parameters...), const Launch& shape, Args&&... args) {
   check<DeviceError>(shape.shared <= shared_everywhere, "a launch needs ", shape.shared,
