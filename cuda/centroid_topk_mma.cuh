@@ -21,11 +21,12 @@
 //
 // A tile of keys has parts of 16 columns. In part q, group t = 0..3 has columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9, and
 // its number is t times the parts, plus q. Of many keys, 2, 4, 8, ... neighboring tiles are a span, which shares its
-// groups. A span is long enough that about max(8 k, S / 16) groups are left or fewer, and at most 1024.
+// groups. A span is as short as possible with at most about max(8 k, S / 16) groups (S / 8 if a tile has 32 keys), and
+// never more than 1024.
 //
-// Bound. If more than k maxima reach the threshold, fewer than k are larger. Of those that equal it, the lowest
-// places are chosen, each with all of its groups: k + 3 groups in all if a span is one tile (S <= 32 k, k <= 128),
-// or else k + 15. Each has 4 scores for each tile of a span.
+// Bound. If more than k maxima reach the threshold, fewer than k are larger. Of those that equal it, the ones
+// in the lowest places are chosen, all of a place or none: k + 3 groups in all if a span is one tile (S <= 32 k,
+// k <= 128), or else k + 15. Each has 4 scores for each tile of a span.
 #include <algorithm>
 #include <bit>
 #include <cmath>
